@@ -1,0 +1,269 @@
+# SPDX-FileCopyrightText: 2026 The HAAN developers
+# SPDX-License-Identifier: Apache-2.0
+"""The configuration: one validated, frozen object that says *what* a build can do and *how* it does it.
+
+It is read from TOML (`Configuration.from_toml`, `Configuration.preset`) and everything else follows from it: the Verilog, the
+golden model, the latencies, the testbenches.
+"""
+
+import hashlib
+import tomllib
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from .formats import FP16, FP32, FloatFormat
+from .pipeline import PIPELINES
+
+SCHEMA = 1
+"""The newest schema that this version reads."""
+
+
+class ConfigurationError(ValueError):
+    """A configuration that can't be read or can't work; the message is a sentence for the user."""
+
+
+def _nearest_power_of_two(value: int, low: int, high: int) -> int:
+    powers = [1 << k for k in range(low.bit_length() - 1, high.bit_length())]
+    return min(powers, key=lambda power: (abs(power - value), power))
+
+
+class What(BaseModel):
+    """What the accelerator can do; each row chooses among this at run time."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    formats: Annotated[tuple[Literal["fp16"], ...], Field(min_length=1, max_length=1)] = ("fp16",)
+    """Formats of input and output."""
+    norms: Annotated[tuple[Literal["layernorm", "rmsnorm"], ...], Field(min_length=1)] = (
+        "layernorm",
+        "rmsnorm",
+    )
+    """Norms that a row may ask for. Without LayerNorm a lane needs no window: a fourth of the area."""
+    affine: Literal["none", "gamma", "gamma+beta"] = "gamma+beta"
+    """The most that a row may ask for: a build without beta has no adder behind the multiplication by gamma."""
+    parameter_format: Literal["fp16", "fp32"] = "fp16"
+    """Format of gamma and beta as they are written. FP16 and BF16 values are FP32 values too."""
+    one_plus_gamma: bool = False
+    """Gamma may be written as an offset from one (Gemma)."""
+    cast_before_gamma: bool = False
+    """Rows may ask for x-hat to be rounded before it is multiplied by gamma (Hugging Face's LlamaRMSNorm)."""
+    subsampling: bool = False
+    """Rows may take their statistics from some of their elements: first, stride, N_sub."""
+    n_sub: Annotated[int, Field(ge=1)] | None = None
+    """N_sub for rows whose settings don't say otherwise (None: all elements)."""
+    max_n: Annotated[int, Field(ge=1, le=65536)] = 4096
+    """The longest row, in elements."""
+    layers: Annotated[int, Field(ge=1, le=256)] = 8
+    """Layers that TID tells apart."""
+    slots: Annotated[int, Field(ge=1, le=256)] = 8
+    """Gamma/beta vectors of max_n elements that the build stores."""
+    token_slots: Annotated[int, Field(ge=1, le=65536)] = 1024
+    """Token slots that TUSER tells apart."""
+
+    @field_validator("norms")
+    @classmethod
+    def _unique(cls, norms: tuple[str, ...]) -> tuple[str, ...]:
+        if len(set(norms)) != len(norms):
+            raise ValueError(f"{norms} names a norm twice; nearest that works: {sorted(set(norms))}")
+        return norms
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.one_plus_gamma and self.affine == "none":
+            raise ValueError(
+                "one_plus_gamma = true needs a gamma, but affine = 'none'; nearest that works: affine = 'gamma'"
+            )
+        if self.one_plus_gamma and self.parameter_format != "fp32":
+            raise ValueError(
+                "one_plus_gamma = true adds in FP32, but parameter_format = "
+                f"'{self.parameter_format}' can't hold the sum; nearest that works: parameter_format = 'fp32'"
+            )
+        if self.cast_before_gamma and self.affine == "none":
+            raise ValueError(
+                "cast_before_gamma = true needs a gamma, but affine = 'none'; nearest that works: affine = 'gamma'"
+            )
+        if self.n_sub is not None and not self.subsampling:
+            raise ValueError(
+                f"n_sub = {self.n_sub} needs subsampling = true; nearest that works: subsampling = true"
+            )
+        if self.n_sub is not None and self.n_sub > self.max_n:
+            raise ValueError(
+                f"n_sub = {self.n_sub} exceeds max_n = {self.max_n}; nearest that works: n_sub = {self.max_n}"
+            )
+        return self
+
+    @property
+    def layernorm(self) -> bool:
+        return "layernorm" in self.norms
+
+    @property
+    def rmsnorm(self) -> bool:
+        return "rmsnorm" in self.norms
+
+    @property
+    def gamma(self) -> bool:
+        return self.affine != "none"
+
+    @property
+    def beta(self) -> bool:
+        return self.affine == "gamma+beta"
+
+    @property
+    def parameters(self) -> FloatFormat:
+        return FP32 if self.parameter_format == "fp32" else FP16
+
+    @property
+    def element(self) -> FloatFormat:
+        """The format of input and output."""
+        return FP16
+
+    @property
+    def id_bits(self) -> int:
+        """Width of TID."""
+        return max(1, (self.layers - 1).bit_length())
+
+    @property
+    def slot_bits(self) -> int:
+        return max(1, (self.slots - 1).bit_length())
+
+    @property
+    def token_bits(self) -> int:
+        return max(1, (self.token_slots - 1).bit_length())
+
+
+class How(BaseModel):
+    """How the accelerator is built: speed and area. Results depend on `seed`, `segments`, `segment_slopes`, `newton_steps`
+    and `accumulator` alone, never on lanes, interval or pipeline."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    p_d: Annotated[int, Field(ge=1, le=1024)] = 8
+    """Lanes of the statistics unit: a power of two that divides p_n."""
+    p_n: Annotated[int, Field(ge=1, le=1024)] = 8
+    """Lanes of the normalization unit, and elements in a beat of either stream: a power of two."""
+    accumulator: Literal["exact", "window"] = "exact"
+    """Sum of squares: exact (80 bits and growth) or with a least significant bit of 2^-20 (52 bits and growth)."""
+    seed: Literal["segmented", "tuned", "classic"] = "segmented"
+    """First estimate of the inverse square root."""
+    segments: Literal[16, 32, 64] = 64
+    """Segments of the `segmented` seed over [1, 4)."""
+    segment_slopes: bool = True
+    """A slope a segment; false: the slope of the classic i >> 1 everywhere."""
+    newton_steps: Annotated[int, Field(ge=0, le=3)] = 1
+    isd_interval: Annotated[int, Field(ge=1, le=64)] = 1
+    """Cycles between rows that the path from the sums to the ISD needs: its multipliers are shared over as many cycles."""
+    pipeline: Literal["balanced", "short"] = "balanced"
+    """Where registers stand: `balanced` for 100 MHz on an ECP5, `short` for fewer cycles at a lower clock."""
+
+    @model_validator(mode="after")
+    def _lanes(self) -> Self:
+        for name, value in (("p_n", self.p_n), ("p_d", self.p_d)):
+            if value & (value - 1):
+                nearest = _nearest_power_of_two(value, 1, 1024)
+                raise ValueError(
+                    f"{name} = {value} is not a power of two, so a beat's elements can't be numbered by bits; "
+                    f"nearest that works: {name} = {nearest}"
+                )
+        if self.p_d > self.p_n:
+            raise ValueError(
+                f"p_d = {self.p_d} does not divide p_n = {self.p_n}: a beat has only p_n elements; "
+                f"nearest that works: p_d = {self.p_n}"
+            )
+        if self.isd_interval not in (1, *range(16, 65)):
+            raise ValueError(
+                f"isd_interval = {self.isd_interval} is neither 1 nor 16 to 64: fewer cycles save no multiplier worth its "
+                f"control; nearest that works: isd_interval = {1 if self.isd_interval < 9 else 16}"
+            )
+        return self
+
+    @property
+    def cuts(self) -> frozenset[str]:
+        """Names of the places where the pipelines have a register."""
+        return PIPELINES[self.pipeline]
+
+
+class Configuration(BaseModel):
+    """A build. `what` and `how` are its two halves; `schema` versions the file."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+    schema_: Annotated[int, Field(alias="schema", ge=1, le=SCHEMA)] = SCHEMA
+    name: Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,63}$")] = "haan"
+    what: What = What()
+    how: How = How()
+
+    @field_validator("schema_", mode="before")
+    @classmethod
+    def _known_schema(cls, value: Any) -> Any:
+        if isinstance(value, int) and value > SCHEMA:
+            raise ValueError(
+                f"schema = {value} is newer than this version of haan reads ({SCHEMA}); update haan"
+            )
+        return value
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any], origin: str = "configuration") -> "Configuration":
+        """Validates plain data; raises ConfigurationError with one sentence per fault."""
+        try:
+            return cls.model_validate(data)
+        except ValidationError as error:
+            raise ConfigurationError(f"{origin}: {_sentence(error)}") from None
+
+    @classmethod
+    def from_toml(cls, path: str | Path) -> "Configuration":
+        """Reads a configuration file."""
+        try:
+            data = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        except OSError as error:
+            raise ConfigurationError(f"{path}: can't be read: {error.strerror or error}") from None
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise ConfigurationError(f"{path}: is not valid TOML: {error}") from None
+        return cls.from_dict(data, str(path))
+
+    @classmethod
+    def preset(cls, name: str) -> "Configuration":
+        """One of the configurations that come with the package; see `presets()`."""
+        if name not in presets():
+            raise ConfigurationError(f"unknown preset {name!r}; there are: {', '.join(presets())}")
+        text = resources.files("haan").joinpath("presets", f"{name}.toml").read_text("utf-8")
+        return cls.from_dict(tomllib.loads(text), f"preset {name}")
+
+    def to_dict(self) -> dict[str, Any]:
+        return self.model_dump(mode="json", by_alias=True)
+
+    def digest(self) -> str:
+        """SHA-256 of the canonical JSON form without the name: equal for equal hardware."""
+        text = self.model_copy(update={"name": "haan"}).model_dump_json(by_alias=True)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def with_(self, **changes: Any) -> "Configuration":
+        """A copy with fields of `what` or `how` (or the name) changed, validated again."""
+        data = self.to_dict()
+        for key, value in changes.items():
+            if key == "name":
+                data[key] = value
+            else:
+                data["how" if key in How.model_fields else "what"][key] = value
+        return type(self).from_dict(data)
+
+
+def presets() -> list[str]:
+    """Names of the presets."""
+    folder = resources.files("haan").joinpath("presets")
+    return sorted(entry.name.removesuffix(".toml") for entry in folder.iterdir() if entry.name.endswith(".toml"))
+
+
+def _sentence(error: ValidationError) -> str:
+    parts = []
+    for fault in error.errors():
+        where = ".".join(str(part) for part in fault["loc"])
+        message = fault["msg"].removeprefix("Value error, ")
+        if fault["type"] == "extra_forbidden":
+            message = "is not a field of the configuration"
+        elif fault["type"] != "value_error":
+            message = f"{message} (got {fault['input']!r})"
+        parts.append(f"{where}: {message}" if where else message)
+    return "; ".join(parts)

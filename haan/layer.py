@@ -1,0 +1,161 @@
+# SPDX-FileCopyrightText: 2026 The HAAN developers
+# SPDX-License-Identifier: Apache-2.0
+"""Layer settings: what a row asks of the hardware, and the record of plain numbers that the hardware is given."""
+
+import struct
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from .config import Configuration, ConfigurationError, _sentence
+from .numerics import VARIANCE_BITS, Numerics, clog2
+
+
+def float32_bits(value: float) -> int:
+    """IEEE 754 binary32 bits of a number, rounded to nearest even."""
+    return int.from_bytes(struct.pack(">f", value), "big")
+
+
+class LayerSettings(BaseModel):
+    """Settings of one layer. Latched whole when a row's first beat is taken."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    mode: Literal["layernorm", "rmsnorm"] = "layernorm"
+    n: Annotated[int, Field(ge=1)]
+    """Elements in a row."""
+    eps: Annotated[float, Field(ge=0.0, le=3.4028235e38, allow_inf_nan=False)] = 1e-5
+    """Added to the variance (or the mean square), inside the root; FP32."""
+    n_sub: Annotated[int, Field(ge=1)] | None = None
+    """Sampled elements; None: all."""
+    first: Annotated[int, Field(ge=0)] = 0
+    """Index of the first sampled element."""
+    stride: Annotated[int, Field(ge=1)] = 1
+    """Distance of sampled elements: a power of two."""
+    affine: Literal["none", "gamma", "gamma+beta", "beta"] = "none"
+    slot: Annotated[int, Field(ge=0)] = 0
+    """Gamma/beta slot."""
+    cast_before_gamma: bool = False
+    """Round x-hat to the output format before multiplying by gamma (Hugging Face's LlamaRMSNorm)."""
+
+    @model_validator(mode="after")
+    def _samples(self) -> Self:
+        if self.stride & (self.stride - 1):
+            raise ValueError(f"stride = {self.stride} is not a power of two")
+        if self.first + self.stride * (self.samples - 1) >= self.n:
+            raise ValueError(
+                f"first + stride·(n_sub − 1) = {self.first + self.stride * (self.samples - 1)} is beyond the last element "
+                f"{self.n - 1}"
+            )
+        return self
+
+    @property
+    def samples(self) -> int:
+        """Elements that enter the statistics (N_sub)."""
+        return self.n if self.n_sub is None else self.n_sub
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> "LayerSettings":
+        try:
+            return cls.model_validate(data)
+        except ValidationError as error:
+            raise ConfigurationError(f"layer settings: {_sentence(error)}") from None
+
+    def check(self, configuration: Configuration) -> None:
+        """Raises ConfigurationError where the build can't do what the layer asks."""
+        what = configuration.what
+        if self.n > what.max_n:
+            raise ConfigurationError(f"n = {self.n} exceeds this build's max_n = {what.max_n}")
+        if self.mode not in what.norms:
+            raise ConfigurationError(f"mode = {self.mode!r}, but this build has norms = {list(what.norms)}")
+        if self.affine in ("gamma", "gamma+beta") and not what.gamma:
+            raise ConfigurationError(f"affine = {self.affine!r}, but this build has affine = {what.affine!r}")
+        if self.affine in ("beta", "gamma+beta") and not what.beta:
+            raise ConfigurationError(f"affine = {self.affine!r}, but this build has affine = {what.affine!r}")
+        if self.slot >= what.slots:
+            raise ConfigurationError(f"slot = {self.slot}, but this build has slots 0 to {what.slots - 1}")
+        if self.cast_before_gamma and not what.cast_before_gamma:
+            raise ConfigurationError("cast_before_gamma = true, but this build has cast_before_gamma = false")
+        if self.samples != self.n and not what.subsampling:
+            raise ConfigurationError(
+                f"n_sub = {self.n_sub} of n = {self.n}, but this build has subsampling = false"
+            )
+
+    def record(self, configuration: Configuration) -> dict[str, int]:
+        """The fields of the hardware's layer record (`record_layout`)."""
+        self.check(configuration)
+        numerics = Numerics(configuration)
+        samples = self.samples
+        square, exponent = inverse_square(samples)
+        shift = clog2(samples)
+        return {
+            "valid": 1,
+            "rmsnorm": int(self.mode == "rmsnorm"),
+            "n": self.n,
+            "n_sub": samples,
+            "first": self.first,
+            "stride_log2": clog2(self.stride),
+            "reciprocal": -(-(1 << (numerics.reciprocal_precision + shift)) // samples),
+            "reciprocal_shift": shift,
+            "inverse_square": square,
+            "inverse_square_exponent": exponent,
+            "eps": float32_bits(self.eps),
+            "input_format": 0,
+            "output_format": 0,
+            "x_scale": float32_bits(1.0),
+            "y_scale": float32_bits(1.0),
+            "gamma": int(self.affine in ("gamma", "gamma+beta")),
+            "beta": int(self.affine in ("beta", "gamma+beta")),
+            "cast_before_gamma": int(self.cast_before_gamma),
+            "slot": self.slot,
+            "skip": 0,
+            "anchor": 0,
+            "ratio": float32_bits(1.0),
+            "guard_low": 0,
+            "guard_high": float32_bits(float("inf")),
+            "guard_exact": 0,
+        }
+
+
+def inverse_square(n: int) -> tuple[int, int]:
+    """(r2, x) with 1/n² ≈ r2·2^-(23 + x), 2^23 ≤ r2 < 2^24, r2 rounded to nearest."""
+    exponent = clog2(n * n)
+    top = VARIANCE_BITS - 1
+    rounded = ((1 << (top + exponent + 1)) // (n * n) + 1) >> 1
+    if rounded >> VARIANCE_BITS:
+        return 1 << top, exponent - 1
+    return rounded, exponent
+
+
+def record_layout(configuration: Configuration) -> dict[str, int]:
+    """Names and widths, in bits, of the record of layer settings, in the order of the ports `layer_<name>`."""
+    what = configuration.what
+    numerics = Numerics(configuration)
+    count = numerics.n_bits
+    return {
+        "valid": 1,
+        "rmsnorm": 1,
+        "n": count,
+        "n_sub": count,
+        "first": count,
+        "stride_log2": 5,
+        "reciprocal": numerics.reciprocal_precision + 1,
+        "reciprocal_shift": 5,
+        "inverse_square": VARIANCE_BITS,
+        "inverse_square_exponent": 6,
+        "eps": 32,
+        "input_format": 2,
+        "output_format": 2,
+        "x_scale": 32,
+        "y_scale": 32,
+        "gamma": 1,
+        "beta": 1,
+        "cast_before_gamma": 1,
+        "slot": what.slot_bits,
+        "skip": 1,
+        "anchor": what.id_bits,
+        "ratio": 32,
+        "guard_low": 32,
+        "guard_high": 32,
+        "guard_exact": 1,
+    }
