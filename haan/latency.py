@@ -3,6 +3,7 @@
 """Latencies, in cycles, as functions of the configuration."""
 
 from .config import Configuration
+from .numerics import clog2
 from .pipeline import lane_cuts
 
 
@@ -34,3 +35,11 @@ def operand_time(configuration: Configuration, operand: str) -> int:
     cuts = _lane(configuration)
     before = cuts[: cuts.index(OPERANDS[operand])]
     return sum(cut in configuration.how.cuts for cut in before)
+
+
+def statistics_latency(configuration: Configuration) -> int:
+    """From a row's last beat at the statistics unit to its sums."""
+    cuts = configuration.how.cuts
+    elements = sum(cut in cuts for cut in ("decode", "square", "align_square"))
+    tree = clog2(configuration.how.p_d) * ("tree" in cuts)
+    return elements + tree + 1 + ("resolve_sums" in cuts)

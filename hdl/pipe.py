@@ -17,9 +17,10 @@ from amaranth.hdl import Module, Shape, Signal, Value, ValueLike
 class Staged:
     """A value and the time at which it is first available, in cycles from the pipeline's input."""
 
-    def __init__(self, signal: Signal, born: int) -> None:
+    def __init__(self, signal: Signal, born: int, control: bool = False) -> None:
         self.signal = signal
         self.born = born
+        self.control = control
         self.copies: dict[int, Signal] = {}
 
 
@@ -62,12 +63,12 @@ class Pipe:
             return Staged(value, self.now)
         return self.let(name, value)
 
-    def let(self, name: str, value: ValueLike, *, born: int | None = None) -> Staged:
-        """Names a value that is computed at the current time (or arrives at `born`)."""
+    def let(self, name: str, value: ValueLike, *, control: bool = False) -> Staged:
+        """Names a value that is computed at the current time. Registers of a `control` value are cleared by reset."""
         value = Value.cast(value)
         signal = Signal(value.shape(), name=name)
         self.m.d.comb += signal.eq(value)
-        return Staged(signal, self.now if born is None else born)
+        return Staged(signal, self.now, control)
 
     def __call__(self, value: Staged) -> Value:
         return self.at(value, self.now)
@@ -86,7 +87,7 @@ class Pipe:
         if index not in value.copies:
             source = value.signal if index == 1 else self._register(value, index - 1, load)
             name = f"{value.signal.name}_{index}"
-            copy = Signal(source.shape(), name=name, reset_less=True)
+            copy = Signal(source.shape(), name=name, reset_less=not value.control)
             if load is None:
                 self.m.d.sync += copy.eq(source)
             else:

@@ -1,0 +1,192 @@
+# SPDX-FileCopyrightText: 2026 The HAAN developers
+# SPDX-License-Identifier: Apache-2.0
+"""The statistics unit: exact ΣZ and ΣZ² of the sampled elements of a row, in segments that never wait for each other's carries."""
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from ..config import Configuration
+from ..formats import FP16
+from ..numerics import Numerics
+from .arithmetic import shift_left, wide_add
+from .emit import Shared
+from .pipe import Pipe, Staged
+
+SQUARE_SEGMENT = 28
+"""Bits of a square that one segment of the accumulator takes; the `window` accumulator leaves out the lowest segment."""
+SUM_SEGMENT = 21
+"""Bits of an element that the lower segment of its accumulator takes; the upper one is signed."""
+
+
+class StatisticsLane(wiring.Component):
+    """Z and Z² of one element, cut into segments.
+
+    Latency: the cuts `decode`, `square`, `align_square`. Throughput: one element a cycle.
+
+    Members
+    -------
+    z : FP16 bits; sampled : 0 makes the element count as zero
+    low, high : Z = low + high·2^21 in units of 2^-24, high signed
+    square_0 .. square_2 : Z² = Σ square_i · 2^(28·i) in units of 2^-48 (without `square_0` for the `window` accumulator)
+    nonfinite : the element is sampled, and infinite or NaN
+    """
+
+    def __init__(self, configuration: Configuration) -> None:
+        self.cuts = configuration.how.cuts
+        self.numerics = Numerics(configuration)
+        self.segments = square_segments(self.numerics)
+        high = self.numerics.z_bits + 1 - SUM_SEGMENT
+        members: dict[str, wiring.Member] = {"z": In(FP16.width), "sampled": In(1)}
+        members |= {"low": Out(SUM_SEGMENT), "high": Out(high), "nonfinite": Out(1)}
+        members |= {f"square_{i}": Out(width) for i, (_, width) in self.segments.items()}
+        super().__init__(members)
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        p = Pipe(m, self.cuts)
+        field = self.z[10:15]
+        subnormal = field == 0
+        nonfinite = p.let("nonfinite_", field.all() & self.sampled)
+        counts = self.sampled & ~field.all()
+        significand = Cat(self.z[:10], ~subnormal) & counts.replicate(11)
+        significand = p.let("significand", significand)
+        place = p.let("place", Mux(subnormal, 0, field - 1)[:5])
+        negative = p.let("negative", self.z[15] & counts)
+        p.cut("decode")
+        square = p.let("square", p(significand) * p(significand))
+        twos = Cat(p(significand) ^ p(negative).replicate(11), p(negative)) + p(negative)
+        twos = p.let("twos", twos[:12].as_signed())
+        p.cut("square")
+        bits = self.numerics.z_bits
+        aligned = shift_left(m, "z_aligned", p(twos), p(place), bits + 1)
+        # Squares stand at even places alone: twice the shift distance.
+        even = shift_left(m, "square_aligned", p(square), Cat(Const(0, 1), p(place)), 2 * bits)
+        z, squares = p.let("z_fixed", aligned), p.let("square_fixed", even)
+        p.cut("align_square")
+        m.d.comb += Cat(self.low, self.high).eq(p(z))
+        m.d.comb += self.nonfinite.eq(p(nonfinite))
+        for index, (low, width) in self.segments.items():
+            m.d.comb += getattr(self, f"square_{index}").eq(p(squares)[low : low + width])
+        return m
+
+
+def square_segments(numerics: Numerics) -> dict[int, tuple[int, int]]:
+    """Segment -> (lowest bit, width) of a square."""
+    bits = 2 * numerics.z_bits
+    lows = range(numerics.dropped_square_bits, bits, SQUARE_SEGMENT)
+    return {low // SQUARE_SEGMENT: (low, min(SQUARE_SEGMENT, bits - low)) for low in lows}
+
+
+class StatisticsUnit(wiring.Component):
+    """Sums of a row: p_d elements a cycle, one row after the other without a bubble.
+
+    Latency: `haan.latency.statistics_latency` from the row's last beat to `o_valid`.
+
+    Members
+    -------
+    i_valid : a beat of p_d elements; first, last : of the row
+    z : p_d elements of 16 bits; sampled : p_d bits, which of them count
+    o_valid : a row's sums are there, for one cycle
+    s1 : ΣZ in units of 2^-24, two's complement
+    s2 : ΣZ² in units of 2^-48
+    nonfinite : a sampled element was infinite or NaN
+    """
+
+    def __init__(self, configuration: Configuration) -> None:
+        self.configuration = configuration
+        self.numerics = numerics = Numerics(configuration)
+        self.p_d = configuration.how.p_d
+        super().__init__(
+            {
+                "i_valid": In(1),
+                "first": In(1),
+                "last": In(1),
+                "z": In(FP16.width * self.p_d),
+                "sampled": In(self.p_d),
+                "o_valid": Out(1),
+                "s1": Out(numerics.s1_bits),
+                "s2": Out(numerics.s2_bits),
+                "nonfinite": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        p = Pipe(m, self.configuration.how.cuts, valid=self.i_valid)
+        first, last = p.input(self.first), p.input(self.last)
+        lanes = []
+        for index in range(self.p_d):
+            lane = Shared(StatisticsLane, self.configuration)
+            m.submodules[f"lane{index}"] = lane
+            m.d.comb += lane.z.eq(self.z[16 * index : 16 * index + 16])
+            m.d.comb += lane.sampled.eq(self.sampled[index])
+            lanes.append(lane)
+        for cut in ("decode", "square", "align_square"):
+            p.cut(cut)
+        segments = square_segments(self.numerics)
+        terms = {"low": [lane.low for lane in lanes], "high": [lane.high for lane in lanes]}
+        terms |= {f"square{i}": [getattr(lane, f"square_{i}") for lane in lanes] for i in segments}
+        widths = {"low": SUM_SEGMENT, "high": len(lanes[0].high)}
+        widths |= {f"square{i}": width for i, (_, width) in segments.items()}
+        bad = p.let("any_nonfinite", Cat(lane.nonfinite for lane in lanes).any())
+        start, sums = p.now, {}
+        for name, values in terms.items():
+            p.now = start
+            sums[name] = self._tree(p, name, values, signed=name == "high")
+        totals = {
+            name: self._accumulate(m, p, name, term, widths[name] + self.numerics.growth, first)
+            for name, term in sums.items()
+        }
+        flag = Signal(name="nonfinite_total", reset_less=True)
+        with m.If(p.valid()):
+            m.d.sync += flag.eq((flag & ~p(first)) | p(bad))
+        done = p.let("done", p.valid() & p(last), control=True)
+        p.now += 1
+        nonfinite = p.input(flag)
+        s1 = p.let("s1_joined", self._join_sum(m, p(totals["low"]), p(totals["high"])))
+        squares = {i: p(totals[f"square{i}"]) for i in segments}
+        s2 = p.let("s2_joined", self._join_squares(m, squares))
+        p.cut("resolve_sums")
+        m.d.comb += [
+            self.s1.eq(p(s1)),
+            self.s2.eq(p(s2)),
+            self.nonfinite.eq(p(nonfinite)),
+            self.o_valid.eq(p(done)),
+        ]
+        return m
+
+    def _tree(self, p: Pipe, name: str, lanes: list[Signal], signed: bool) -> Staged:
+        """Sum of the lanes by a tree of adders; each level is a bit wider, and a cycle later."""
+        terms = [p.input(lane.as_signed() if signed else lane, f"{name}_lane") for lane in lanes]
+        level = 0
+        while len(terms) > 1:
+            pairs = list(zip(terms[::2], terms[1::2]))
+            terms = [p.let(f"{name}_{level}_{i}", p(a) + p(b)) for i, (a, b) in enumerate(pairs)]
+            p.cut("tree")
+            level += 1
+        return terms[0]
+
+    def _accumulate(
+        self, m: Module, p: Pipe, name: str, term: Staged, width: int, first: Staged
+    ) -> Staged:
+        """The running sum of a row, as it stands after the beat; its carries stay inside the segment."""
+        total = Signal(width, name=f"{name}_total", reset_less=True)
+        with m.If(p.valid()):
+            m.d.sync += total.eq(Mux(p(first), 0, total) + p(term))
+        return Staged(total, p.now + 1)
+
+    def _join_sum(self, m: Module, low: Value, high: Value) -> Value:
+        rest = self.numerics.s1_bits - SUM_SEGMENT
+        return Cat(low[:SUM_SEGMENT], wide_add(m, "s1", low[SUM_SEGMENT:], high.as_signed(), rest))
+
+    def _join_squares(self, m: Module, segments: dict[int, Value]) -> Value:
+        """Segments two apart don't overlap: one wide addition joins them all."""
+        rows = [Const(0, self.numerics.s2_bits)] * 2
+        for parity in (0, 1):
+            pieces: list[Value] = []
+            for index in range(parity, 3, 2):
+                gap = index * SQUARE_SEGMENT - sum(len(piece) for piece in pieces)
+                pieces += [Const(0, gap), segments.get(index, Const(0, 1))]
+            rows[parity] = Cat(*pieces)
+        return wide_add(m, "s2", rows[0], rows[1], self.numerics.s2_bits)
