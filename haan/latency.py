@@ -2,9 +2,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """Latencies, in cycles, as functions of the configuration."""
 
+from collections.abc import Iterable
+
 from .config import Configuration
-from .numerics import clog2
+from .numerics import FACTOR_FRACTION_BITS, T_FRACTION_BITS, VARIANCE_BITS, X_FRACTION_BITS, Y_FRACTION_BITS, Numerics, clog2
 from .pipeline import lane_cuts
+from .products import is_serial, is_summed, serial_latency
+from .seeds import ESTIMATE_BITS
+
+
+def _registers(configuration: Configuration, cuts: Iterable[str]) -> int:
+    return sum(cut in configuration.how.cuts for cut in cuts)
+
+
+def _product(configuration: Configuration, a_bits: int, b_bits: int) -> int:
+    """Latency of `hdl.arithmetic.multiply`."""
+    interval = configuration.how.isd_interval
+    if is_serial(a_bits, b_bits, interval):
+        return serial_latency(a_bits, b_bits, interval)
+    return _registers(configuration, ("products",))
 
 
 def _lane(configuration: Configuration) -> tuple[str, ...]:
@@ -12,9 +28,16 @@ def _lane(configuration: Configuration) -> tuple[str, ...]:
     return lane_cuts(layernorm=what.layernorm, gamma=what.gamma, beta=what.beta)
 
 
+def _whole_product(configuration: Configuration, a_bits: int, b_bits: int) -> int:
+    """Latency of `hdl.arithmetic.product`."""
+    summed = is_summed(a_bits, b_bits, configuration.how.isd_interval)
+    total = _registers(configuration, ["total"] * summed)
+    return _product(configuration, a_bits, b_bits) + total
+
+
 def lane_latency(configuration: Configuration) -> int:
     """From an element to its result in a normalization lane."""
-    return sum(cut in configuration.how.cuts for cut in _lane(configuration))
+    return _registers(configuration, _lane(configuration))
 
 
 OPERANDS = {
@@ -33,13 +56,64 @@ OPERANDS = {
 def operand_time(configuration: Configuration, operand: str) -> int:
     """When a lane needs an operand, from the element's arrival."""
     cuts = _lane(configuration)
-    before = cuts[: cuts.index(OPERANDS[operand])]
-    return sum(cut in configuration.how.cuts for cut in before)
+    return _registers(configuration, cuts[: cuts.index(OPERANDS[operand])])
 
 
 def statistics_latency(configuration: Configuration) -> int:
     """From a row's last beat at the statistics unit to its sums."""
-    cuts = configuration.how.cuts
-    elements = sum(cut in cuts for cut in ("decode", "square", "align_square"))
-    tree = clog2(configuration.how.p_d) * ("tree" in cuts)
-    return elements + tree + 1 + ("resolve_sums" in cuts)
+    tree = ["tree"] * clog2(configuration.how.p_d)
+    return 1 + _registers(configuration, ("decode", "square", "align_square", *tree, "resolve_sums"))
+
+
+def inverse_sqrt_latency(configuration: Configuration) -> int:
+    """From x to the ISD's significand."""
+    how = configuration.how
+    x_bits = X_FRACTION_BITS + 2
+    y_fraction = ESTIMATE_BITS[how.seed]
+    y_bits = y_fraction + (how.seed != "segmented")
+    cycles = _registers(configuration, ("seed", "round_isd"))
+    for step in range(how.newton_steps):
+        tuned = how.seed == "tuned" and step == 0
+        if step:
+            y_fraction, y_bits = Y_FRACTION_BITS, Y_FRACTION_BITS + 2
+        t_bits = 2 * y_bits - (2 * y_fraction - T_FRACTION_BITS)
+        factor_bits = FACTOR_FRACTION_BITS + 2
+        cycles += _whole_product(configuration, y_bits, y_bits)
+        cycles += _product(configuration, x_bits, t_bits)
+        cycles += _registers(configuration, ["total", "residual"])
+        if tuned:
+            cycles += _product(configuration, 26, FACTOR_FRACTION_BITS)
+            cycles += _registers(configuration, ["total", "residual"])
+        cycles += _product(configuration, factor_bits, y_bits) + _registers(configuration, ["total"])
+    return cycles
+
+
+class RowTimes:
+    """When the results of a row are there, from the row's sums: `window`, `mean` and `isd`, in cycles."""
+
+    def __init__(self, configuration: Configuration) -> None:
+        numerics = Numerics(configuration)
+        sums = ["total"] if not configuration.what.layernorm else ["carry_save", "total"]
+        n_product = _product(configuration, numerics.s2_bits, numerics.n_bits)
+        start, v = 0, n_product
+        if configuration.what.layernorm:
+            start = _registers(configuration, ["absolute_sum"])
+            size = numerics.s1_bits - 1
+            v = start + max(n_product, _product(configuration, size, size))
+        v += _registers(configuration, sums)
+        variance = v + _registers(configuration, ["count_variance", "normalize_variance"])
+        variance += _whole_product(configuration, VARIANCE_BITS, VARIANCE_BITS)
+        variance += _registers(configuration, ["variance", "align_eps", "add_eps"])
+        self.isd = variance + inverse_sqrt_latency(configuration)
+        """ISD and scale exponent."""
+        self.window = variance
+        """Window and zero_variance."""
+        self.mean = variance
+        """Mean in the window."""
+        if configuration.what.layernorm:
+            self.window = variance + _registers(configuration, ["locate_window"])
+            mean = start + _registers(configuration, ["carry_save", "total", "align_mean"])
+            mean += _product(
+                configuration, numerics.biased_sum_bits, numerics.reciprocal_precision + 1
+            )
+            self.mean = max(self.window, mean) + _registers(configuration, ["window_mean"])

@@ -5,19 +5,19 @@
 Latencies (`haan.latency`) count the cuts of a configuration; the hardware asks for each by name and checks that it passed the same.
 """
 
-SUMS = ("decode", "square", "align_square", "tree", "resolve_sums", "absolute_sum")
+SUMS = ("decode", "square", "align_square", "tree", "resolve_sums")
 """Statistics unit: an element to the two sums. `tree` stands between the levels of the adder tree."""
 
 PRODUCT = ("products", "carry_save", "total")
 """A wide product, or a sum of them."""
 
-VARIANCE = ("count_variance", "normalize_variance", "variance", "align_eps", "add_eps")
+VARIANCE = ("absolute_sum", "count_variance", "normalize_variance", "variance", "align_eps", "add_eps")
 """From N·S2 − S1² to var + eps (besides the wide products)."""
 
 ROOT = ("seed", "y_squared", "residual", "round_isd")
 """Inverse square root (besides the wide products)."""
 
-MEAN = ("window_mean", "negate_mean")
+MEAN = ("align_mean", "locate_window", "window_mean")
 """The mean to the window of the row."""
 
 WINDOW = ("shift_amount", "align", "subtract", "count", "normalize")
@@ -33,16 +33,15 @@ PACK = ("pack",)
 ALL = frozenset((*SUMS, *PRODUCT, *VARIANCE, *ROOT, *MEAN, *WINDOW, *SCALE, *ADD, *ROUND, *PACK))
 
 PIPELINES: dict[str, frozenset[str]] = {
-    "balanced": ALL - {"shift_amount", "carry_save"},
+    "balanced": ALL - {"shift_amount"},
     "short": ALL
     - {
         "decode",
         "resolve_sums",
         "shift_amount",
         "carry_save",
-        "normalize_variance",
-        "align_eps",
-        "negate_mean",
+        "count_variance",
+        "variance",
         "align",
         "normalize",
         "odd",

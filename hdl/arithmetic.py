@@ -7,15 +7,11 @@ from collections.abc import Sequence
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, ValueLike
 
 from ..numerics import clog2
+from ..products import DIGIT, WIDE_DIGIT, digit_counts, is_serial, is_summed, serial_latency, serial_split
 from .pipe import Pipe, Staged
 
 CARRY_CHAIN = 40
 """Longest carry chain of a wide adder, in bits."""
-DIGIT = 17
-"""Digit of wide products: with it an unsigned product fits DSP48E2's signed 27 x 18 bits and ECP5's 18 x 18."""
-WIDE_DIGIT = 18
-"""Digit of the other operand."""
-
 
 def wide_add(m: Module, name: str, a: ValueLike, b: ValueLike, width: int, carry: ValueLike = 0) -> Value:
     """a + b + carry modulo 2^width as a carry-select adder: no carry chain is longer than CARRY_CHAIN bits."""
@@ -151,35 +147,158 @@ def choose(select: Value, choices: Sequence[Value]) -> Value:
     return choices[0]
 
 
-def partial_products(a_bits: int, b_bits: int) -> tuple[int, int]:
-    """Digits of the two operands of a wide product: a in WIDE_DIGIT, b in DIGIT bits."""
-    return -(-a_bits // WIDE_DIGIT), -(-b_bits // DIGIT)
+def low_bits(
+    m: Module, name: str, value: Value, amount: Value, width: int, fill: ValueLike = 0
+) -> Value:
+    """The `width` low bits of value >> amount; vacated places get `fill`."""
+    return top_bits(m, name, value[::-1], amount, width, fill)[::-1]
 
 
-def products(pipe: Pipe, name: str, a: Staged, b: Staged) -> list[Staged]:
-    """All partial products of a·b, registered: rows whose sum is the product. Products that don't overlap share a row."""
+def add_carry(a: Value, b: Value, carry: Value, width: int) -> Value:
+    """a + b + carry modulo 2^width as one carry chain: the carry enters through a place below the operands."""
+    total = Cat(Const(1, 1), _extend(a, width)) + Cat(carry, _extend(b, width))
+    return total[1 : width + 1]
+
+
+def multiply(pipe: Pipe, name: str, a: Staged, b: Staged) -> list[Staged]:
+    """Rows whose sum is the unsigned product a·b, after the cut `products`.
+
+    At one row a cycle all partial products are made at once; with an interval they share as many multipliers as it takes.
+    """
+    a_bits, b_bits = len(a.signal), len(b.signal)
+    a_digits, b_digits = digit_counts(a_bits, b_bits, pipe.interval)
+    if is_serial(a_bits, b_bits, pipe.interval):
+        return _serial(pipe, name, a, b, a_digits, b_digits)
     rows: list[list[tuple[int, Value]]] = []
-    left, right = pipe(a), pipe(b)
-    a_digits, b_digits = partial_products(len(left), len(right))
     for i in range(a_digits):
         for j in range(b_digits):
-            x = left[i * WIDE_DIGIT : (i + 1) * WIDE_DIGIT]
-            y = right[j * DIGIT : (j + 1) * DIGIT]
-            low = i * WIDE_DIGIT + j * DIGIT
+            x = pipe(a)[i * WIDE_DIGIT : (i + 1) * WIDE_DIGIT]
+            y = pipe(b)[j * DIGIT : (j + 1) * DIGIT]
             part = Signal(len(x) + len(y), name=f"{name}_{i}_{j}")
             pipe.m.d.comb += part.eq(x * y)
-            for row in rows:
-                if all(low >= start + len(v) or low + len(part) <= start for start, v in row):
-                    row.append((low, part))
-                    break
-            else:
-                rows.append([(low, part)])
-    values = []
-    for index, row in enumerate(rows):
-        pieces: list[Value] = []
-        position = 0
-        for low, part in sorted(row, key=lambda item: item[0]):
-            pieces += [Const(0, low - position), part] if low > position else [part]
-            position = low + len(part)
-        values.append(pipe.let(f"{name}_row{index}", Cat(*pieces)))
+            _place(rows, i * WIDE_DIGIT + j * DIGIT, part)
+    values = [pipe.let(f"{name}_row{k}", _join(row)) for k, row in enumerate(rows)]
+    pipe.cut("products")
     return values
+
+
+def _place(rows: list[list[tuple[int, Value]]], low: int, part: Value) -> None:
+    """Puts a partial product into the first row in which it overlaps nothing."""
+    for row in rows:
+        if all(low >= start + len(other) or low + len(part) <= start for start, other in row):
+            row.append((low, part))
+            return
+    rows.append([(low, part)])
+
+
+def _join(row: list[tuple[int, Value]]) -> Value:
+    pieces: list[Value] = []
+    position = 0
+    for low, part in sorted(row, key=lambda item: item[0]):
+        pieces += [Const(0, low - position), part]
+        position = low + len(part)
+    return Cat(*pieces)
+
+
+def _serial(
+    pipe: Pipe, name: str, a: Staged, b: Staged, a_digits: int, b_digits: int
+) -> list[Staged]:
+    """Column by column through shared multipliers; the result's digits leave the accumulator from the low end."""
+    start = pipe.now
+    groups = serial_split(a_digits, b_digits, pipe.interval)
+    left = Cat(pipe(a), Const(0, a_digits * DIGIT - len(pipe(a))))
+    right = Cat(pipe(b), Const(0, b_digits * DIGIT - len(pipe(b))))
+    end = start + serial_latency(len(pipe(a)), len(pipe(b)), pipe.interval)
+    rows = []
+    for index, group in enumerate(groups):
+        result = _serial_group(pipe, f"{name}_{index}", left, right, a_digits, group, start)
+        row = Cat(Const(0, group[0] * DIGIT), result) if group[0] else result
+        pipe.now = end
+        rows.append(pipe.let(f"{name}_row{index}", row))
+    return rows
+
+
+def _serial_group(
+    pipe: Pipe, name: str, left: Value, right: Value, a_digits: int, group: range, start: int
+) -> Value:
+    m = pipe.m
+    order = sorted(
+        ((i, j) for i in range(a_digits) for j in range(len(group))), key=lambda d: (d[0] + d[1], d[0])
+    )
+    steps = len(order)
+    held_a, held_b = Signal(len(left), name=f"{name}_a"), Signal(len(group) * DIGIT, name=f"{name}_b")
+    step = Signal(range(steps + 1), name=f"{name}_step", init=steps)
+    chosen_a, chosen_b = Signal(DIGIT, name=f"{name}_x"), Signal(DIGIT, name=f"{name}_y")
+    ends = Signal(name=f"{name}_ends")
+    with m.If(pipe.valid(start)):
+        m.d.sync += [
+            step.eq(0),
+            held_a.eq(left),
+            held_b.eq(right[group[0] * DIGIT : (group[-1] + 1) * DIGIT]),
+        ]
+    with m.Elif(step != steps):
+        m.d.sync += step.eq(step + 1)
+    with m.Switch(step):
+        for position, (i, j) in enumerate(order):
+            last = position + 1 == steps or sum(order[position + 1]) != i + j
+            with m.Case(position):
+                m.d.comb += [
+                    chosen_a.eq(held_a[i * DIGIT : (i + 1) * DIGIT]),
+                    chosen_b.eq(held_b[j * DIGIT : (j + 1) * DIGIT]),
+                    ends.eq(last),
+                ]
+    product, shift = Signal(2 * DIGIT, name=f"{name}_product"), Signal(name=f"{name}_shift")
+    busy, fresh = Signal(name=f"{name}_busy"), Signal(name=f"{name}_fresh")
+    m.d.sync += [
+        product.eq(chosen_a * chosen_b),
+        shift.eq(ends),
+        busy.eq(step != steps),
+        fresh.eq(step == 0),
+    ]
+    columns = a_digits + len(group) - 1
+    wide = 2 * DIGIT + clog2(min(a_digits, len(group)) + 1) + 1
+    total = Signal(wide, name=f"{name}_total")
+    digits = Signal(columns * DIGIT, name=f"{name}_digits")
+    summed = Signal(wide, name=f"{name}_sum")
+    m.d.comb += summed.eq(Mux(fresh, 0, total) + product)
+    with m.If(busy):
+        m.d.sync += total.eq(Mux(shift, summed >> DIGIT, summed))
+        with m.If(shift):
+            m.d.sync += digits.eq(Cat(digits[DIGIT:], summed[:DIGIT]))
+    return Cat(digits, total[:DIGIT])
+
+
+def add_rows(
+    pipe: Pipe,
+    name: str,
+    plus: Sequence[Staged],
+    minus: Sequence[Staged],
+    width: int,
+    *,
+    constant: int = 0,
+    deep: bool = False,
+) -> Staged:
+    """constant + sum of plus − sum of minus, modulo 2^width, after the cut `total`.
+
+    A `deep` sum, of more than four rows, passes the cut `carry_save` before it.
+    """
+    rows = [pipe(row) for row in plus]
+    rows += [~_extend(pipe(row), width) for row in minus]
+    constant = (constant + len(minus)) % (1 << width)
+    if constant:
+        rows.append(Const(constant, width))
+    first, second = carry_save(pipe.m, f"{name}_save", rows, width)
+    a, b = pipe.let(f"{name}_a", first), pipe.let(f"{name}_b", second)
+    if deep:
+        pipe.cut("carry_save")
+    total = pipe.let(name, wide_add(pipe.m, f"{name}_sum", pipe(a), pipe(b), width))
+    pipe.cut("total")
+    return total
+
+
+def product(pipe: Pipe, name: str, a: Staged, b: Staged) -> Staged:
+    """a·b, after the cut `products` and, where it takes more than one multiplier, those of `add_rows`."""
+    rows = multiply(pipe, name, a, b)
+    if not is_summed(len(a.signal), len(b.signal), pipe.interval):
+        return rows[0]
+    return add_rows(pipe, f"{name}_total", rows, [], len(a.signal) + len(b.signal))

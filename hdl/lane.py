@@ -10,7 +10,7 @@ from ..config import Configuration
 from ..formats import FP16, FP32
 from ..numerics import D_BITS, ISD_BITS, Numerics, clog2
 from ..pipeline import lane_cuts
-from .arithmetic import leading_zeros, shift_left, shift_right_jam, top_bits
+from .arithmetic import add_carry, leading_zeros, shift_left, shift_right_jam, top_bits
 from .parameters import BetaLayout, GammaLayout
 from .pipe import Pipe, Staged, signed_shape
 
@@ -32,7 +32,7 @@ class Lane(wiring.Component):
     -------
     z : FP16 bits of the element, at time 0
     shift : 10 − 25 − λ, signed (LayerNorm builds), at `shift_amount`
-    mean, mean_negated : ±mean in the window, W bits (LayerNorm builds), at `subtract`
+    mean : mean in the window, W bits (LayerNorm builds), at `subtract`
     scale_exponent : λ + ie (builds with LayerNorm) or −24 + ie, signed, at `scale`
     isd : significand of the ISD, 17 bits, 0 for `zero_variance`, at `scale`
     cast : round x-hat to FP16 first (builds with cast_before_gamma), at `round_x`
@@ -51,7 +51,6 @@ class Lane(wiring.Component):
         if self.what.layernorm:
             members["shift"] = In(signed_shape(SCALE_EXPONENT_BITS))
             members["mean"] = In(self.numerics.window)
-            members["mean_negated"] = In(self.numerics.window)
         members["scale_exponent"] = In(signed_shape(SCALE_EXPONENT_BITS))
         members["isd"] = In(ISD_BITS)
         if self.what.cast_before_gamma:
@@ -127,8 +126,8 @@ class Lane(wiring.Component):
         aligned = shift_left(m, "z_aligned", p(gated), p(amount), width + _BELOW)
         window = p.let("z_window", aligned[_BELOW:])
         p.cut("align")
-        mean = Mux(p(z_sign), self.mean_negated, self.mean)
-        delta = p.let("delta", (p(window) - mean)[:width])
+        minus = ~p(z_sign)
+        delta = p.let("delta", add_carry(p(window), self.mean ^ minus.replicate(width), minus, width))
         p.cut("subtract")
         negative = p.let("delta_negative", p(delta)[-1])
         zeros = p.let(
@@ -254,7 +253,7 @@ class Lane(wiring.Component):
         p.cut("align_beta")
         total = Signal(frame + 2, name="total")
         inverted = Cat(p(trailing), Const(0, 2)) ^ p(subtract).replicate(frame + 2)
-        m.d.comb += total.eq(p(leading) + inverted + p(subtract))
+        m.d.comb += total.eq(add_carry(p(leading), inverted, p(subtract), frame + 2))
         negative = p.let("negative", total[-1])
         magnitude = p.let("magnitude", total[:-1] ^ total[-1].replicate(frame + 1))
         p.cut("add_beta")

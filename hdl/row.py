@@ -1,0 +1,201 @@
+# SPDX-FileCopyrightText: 2026 The HAAN developers
+# SPDX-License-Identifier: Apache-2.0
+"""From the sums of a row to what its elements need: the window, the mean in it, and the ISD."""
+
+from amaranth.hdl import Cat, Const, Module, Mux, Value, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from ..config import Configuration
+from ..formats import FP16
+from ..latency import RowTimes
+from ..numerics import ISD_BITS, SUBSAMPLED_LSB, VARIANCE_BITS, WINDOW_GUARD, X_FRACTION_BITS, Numerics
+from .arithmetic import add_rows, leading_zeros, low_bits, multiply, product, top_bits, wide_add
+from .inverse_sqrt import InverseSqrtUnit
+from .lane import SCALE_EXPONENT_BITS
+from .pipe import Pipe, Staged, signed_shape
+
+EXPONENT_BITS = 10
+"""Signed width of the exponents of the variance, of eps and of their sum."""
+
+
+class RowUnit(wiring.Component):
+    """Variance, + eps, inverse square root; mean; window. One row every `isd_interval` cycles.
+
+    `docs/numerics.md`, sections 4 to 6. Latencies: `haan.latency.RowTimes`.
+
+    Members
+    -------
+    i_valid : a row's sums and settings are there
+    s1, s2 : from the statistics unit
+    rmsnorm, n, inverse_square, inverse_square_exponent, eps : settings (N of the statistics)
+    reciprocal, reciprocal_shift : settings for the mean (builds with LayerNorm)
+    subsampled : N_sub < N (builds with subsampling)
+    shift : for the lanes; with zero_variance, at `RowTimes.window`
+    mean : for the lanes, at `RowTimes.mean`
+    isd, scale_exponent : for the lanes, at `RowTimes.isd`
+    """
+
+    def __init__(self, configuration: Configuration) -> None:
+        self.configuration = configuration
+        self.what, self.how = configuration.what, configuration.how
+        self.numerics = numerics = Numerics(configuration)
+        members: dict[str, wiring.Member] = {
+            "i_valid": In(1),
+            "s2": In(numerics.s2_bits),
+            "rmsnorm": In(1),
+            "n": In(numerics.n_bits),
+            "inverse_square": In(VARIANCE_BITS),
+            "inverse_square_exponent": In(6),
+            "eps": In(32),
+            "zero_variance": Out(1),
+            "isd": Out(ISD_BITS),
+            "scale_exponent": Out(signed_shape(SCALE_EXPONENT_BITS)),
+        }
+        if self.what.layernorm:
+            members |= {
+                "s1": In(signed_shape(numerics.s1_bits)),
+                "reciprocal": In(numerics.reciprocal_precision + 1),
+                "reciprocal_shift": In(5),
+                "shift": Out(signed_shape(SCALE_EXPONENT_BITS)),
+                "mean": Out(numerics.window),
+            }
+        if self.what.subsampling:
+            members["subsampled"] = In(1)
+        super().__init__(members)
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        p = Pipe(m, self.how.cuts, interval=self.how.isd_interval, valid=self.i_valid)
+        times = RowTimes(self.configuration)
+        inverse = (p.input(self.inverse_square), p.input(self.inverse_square_exponent))
+        eps, rmsnorm = p.input(self.eps), p.input(self.rmsnorm)
+        subsampled = p.input(self.subsampled) if self.what.subsampling else None
+        v, mean = self._spread(m, p)
+        total, exponent, zero = self._add_eps(m, p, v, inverse, eps)
+        k = p.let("k", (p(exponent) >> 1)[: SCALE_EXPONENT_BITS].as_signed())
+        x = p.let("x", Mux(p(exponent)[0], p(total)[2:], p(total)[3:])[: X_FRACTION_BITS + 2])
+        sums, p.now = p.now, times.window
+        m.d.comb += self.zero_variance.eq(p(zero))
+        p.now = sums
+        if mean is None:
+            lsb = p.let("lsb", Const(FP16.lsb_exponent, signed_shape(SCALE_EXPONENT_BITS)))
+            assert p.now == times.window, (p.now, times.window)
+        else:
+            lsb = self._window(m, p, k, rmsnorm, subsampled, mean)
+            assert p.now == times.mean, (p.now, times.mean)
+        m.submodules.root = root = InverseSqrtUnit(self.configuration)
+        m.d.comb += [root.i_valid.eq(p.valid(sums)), root.x.eq(p.at(x, sums))]
+        p.now = times.isd
+        m.d.comb += [
+            self.isd.eq(Mux(p(zero), 0, root.isd)),
+            self.scale_exponent.eq(p(lsb) - p(k) + root.exponent),
+        ]
+        return m
+
+    def _spread(self, m: Module, p: Pipe) -> tuple[Staged, Staged | None]:
+        """V = N·S2 − S1² (RMSNorm: N·S2), and the mean."""
+        numerics = self.numerics
+        n, s2 = p.input(self.n), p.input(self.s2)
+        if not self.what.layernorm:
+            return add_rows(p, "v", multiply(p, "ns2", s2, n), [], numerics.v_bits), None
+        negative = self.s1[-1]
+        size = numerics.s1_bits - 1
+        inverted = self.s1[:size] ^ negative.replicate(size)
+        magnitude = wide_add(m, "s1_absolute", inverted, Const(0, size), size, negative)
+        magnitude = p.let("s1_magnitude", Mux(self.rmsnorm, 0, magnitude))
+        raised = self.s1[numerics.z_bits :].as_signed() + self.n
+        biased = Cat(self.s1[: numerics.z_bits], raised[: numerics.growth + 1])
+        biased = p.let("s1_biased", biased)
+        reciprocal, places = p.input(self.reciprocal), p.input(self.reciprocal_shift)
+        p.cut("absolute_sum")
+        start = p.now
+        mean = self._divide(m, p, biased, reciprocal, places)
+        p.now = start
+        squares = multiply(p, "s1_squared", magnitude, magnitude)
+        end, p.now = p.now, start
+        scaled = multiply(p, "ns2", s2, n)
+        p.now = max(p.now, end)
+        v = add_rows(p, "v_signed", scaled, squares, numerics.v_bits + 1, deep=True)
+        # Only the window accumulator, which lost low bits of the squares, can get below zero.
+        return p.let("v", p(v)[:-1] & (~p(v)[-1]).replicate(numerics.v_bits)), mean
+
+    def _divide(self, m: Module, p: Pipe, biased: Staged, reciprocal: Staged, places: Staged) -> Staged:
+        """floor(S1·2^F/N) as a signed number: exact by the choice of the reciprocal, its bias a single bit."""
+        numerics = self.numerics
+        rows = multiply(p, "mean_product", biased, reciprocal)
+        width = numerics.biased_sum_bits + numerics.reciprocal_precision + 1
+        total = add_rows(p, "mean_total", rows, [], width, deep=True)
+        drop = numerics.reciprocal_precision - numerics.mean_fraction
+        kept = numerics.z_bits + 1 + numerics.mean_fraction
+        mean = low_bits(m, "mean_quotient", p(total)[drop:], p(places), kept)
+        mean = p.let("mean_exact", Cat(mean[:-1], ~mean[-1]))
+        p.cut("align_mean")
+        return mean
+
+    def _add_eps(
+        self, m: Module, p: Pipe, v: Staged, inverse: tuple[Staged, Staged], eps: Staged
+    ) -> tuple[Staged, Staged, Staged]:
+        """(24-bit significand, exponent, zero) of V/N² + eps."""
+        width = self.numerics.v_bits
+        zeros = p.let("v_zeros", leading_zeros(m, "v_zeros", p(v)))
+        p.cut("count_variance")
+        significand = p.let("v_top", top_bits(m, "v_top", p(v), p(zeros), VARIANCE_BITS))
+        v_zero = p.let("v_zero", p(zeros) == width)
+        field = p(eps)[23:31]
+        base = p.let("v_base", self._exponent(width - 49 - p(zeros) - p(inverse[1])))
+        eps_exponent = p.let("eps_exponent", self._exponent(field - 127))
+        eps_zero = p.let("eps_zero", field == 0)
+        p.cut("normalize_variance")
+        distance = p.let("base_distance", self._exponent(p(base) - p(eps_exponent)))
+        scaled = product(p, "variance_product", significand, inverse[0])
+        high = p(scaled)[-1]
+        variance = p.let("variance", Mux(high, p(scaled)[24:], p(scaled)[23:-1]))
+        exponent = p.let("variance_exponent", self._exponent(p(base) + high))
+        distance = p.let("distance", self._exponent(p(distance) + high))
+        p.cut("variance")
+        leads = ~p(v_zero) & (p(eps_zero) | ~p(distance)[-1])
+        eps_significand = Cat(p(eps)[:23], Const(1, 1)) & (~p(eps_zero)).replicate(24)
+        v_significand = p(variance) & (~p(v_zero)).replicate(24)
+        away = p(distance) ^ p(distance)[-1].replicate(EXPONENT_BITS)
+        away = Mux(p(distance)[-1], away + 1, away)
+        trailing = Mux(leads, eps_significand, v_significand)
+        trailing = trailing >> Mux(away[5:EXPONENT_BITS].any(), 31, away[:5])
+        leading = p.let("leading", Mux(leads, v_significand, eps_significand))
+        trailing = p.let("trailing", trailing)
+        exponent = p.let("leading_exponent", Mux(leads, p(exponent), p(eps_exponent)))
+        zero = p.let("sum_zero", p(v_zero) & p(eps_zero))
+        p.cut("align_eps")
+        total = Signal(VARIANCE_BITS + 1, name="eps_total")
+        m.d.comb += total.eq(p(leading) + p(trailing))
+        carry = total[-1]
+        significand = p.let("sum", Mux(carry, total[1:], total[:-1]))
+        exponent = p.let("sum_exponent", self._exponent(p(exponent) + carry))
+        p.cut("add_eps")
+        return significand, exponent, zero
+
+    def _exponent(self, value: Value) -> Value:
+        return Cat(value, value[-1].replicate(EXPONENT_BITS))[:EXPONENT_BITS].as_signed()
+
+    def _window(
+        self, m: Module, p: Pipe, k: Staged, rmsnorm: Staged, subsampled: Staged | None, mean: Staged
+    ) -> Staged:
+        """Places the window, and the mean in it."""
+        numerics = self.numerics
+        lowest = FP16.lsb_exponent - numerics.mean_fraction
+        floor = Const(lowest, signed_shape(8))
+        if subsampled is not None:
+            floor = Mux(p(subsampled), Const(SUBSAMPLED_LSB, signed_shape(8)), floor)
+        fine = p(k) - WINDOW_GUARD
+        lsb = Mux(p(rmsnorm), FP16.lsb_exponent, Mux(fine > floor, fine, floor))
+        lsb = p.let("lsb", lsb[:SCALE_EXPONENT_BITS].as_signed())
+        shift = p.let("shift_", -15 - p(lsb))
+        amount = p.let("mean_shift", (p(lsb) - lowest)[:7])
+        p.cut("locate_window")
+        m.d.comb += self.shift.eq(p(shift))
+        p.wait(mean)
+        window = low_bits(m, "mean_window", p(mean), p(amount), numerics.window, p(mean)[-1])
+        window = p.let("mean_", window & (~p(rmsnorm)).replicate(numerics.window))
+        p.cut("window_mean")
+        m.d.comb += self.mean.eq(p(window))
+        return lsb
