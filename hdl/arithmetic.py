@@ -214,7 +214,7 @@ def _serial(
         result = _serial_group(pipe, f"{name}_{index}", left, right, a_digits, group, start)
         row = Cat(Const(0, group[0] * DIGIT), result) if group[0] else result
         pipe.now = end
-        rows.append(pipe.let(f"{name}_row{index}", row))
+        rows.append(pipe.let(f"{name}_row{index}", row[: len(a.signal) + len(b.signal)]))
     return rows
 
 
