@@ -1,0 +1,33 @@
+# SPDX-FileCopyrightText: 2026 The HAAN developers
+# SPDX-License-Identifier: Apache-2.0
+"""Simulation of the generated Verilog with cocotb, on Verilator and Icarus.
+
+from haan.sim import ParameterVector, Row, simulate
+
+result = simulate(configuration, [Row(x, settings)], [ParameterVector("gamma", gamma)])
+result.rows[0].bits            # FP16 bits of the normalized row
+result.rows[0].out_cycles      # the cycle in which each of its beats left
+"""
+
+from .rows import (
+    ParameterVector,
+    Row,
+    RowResult,
+    SimulationResult,
+    StallPattern,
+    simulate,
+)
+from .runner import SimulationError, Simulator
+from .vectors import run_vectors
+
+__all__ = [
+    "ParameterVector",
+    "Row",
+    "RowResult",
+    "SimulationError",
+    "SimulationResult",
+    "Simulator",
+    "StallPattern",
+    "run_vectors",
+    "simulate",
+]

@@ -1,0 +1,88 @@
+# SPDX-FileCopyrightText: 2026 The HAAN developers
+# SPDX-License-Identifier: Apache-2.0
+"""What passes between a caller and the bench that it starts: plain numbers in a file named by the plusarg `job`."""
+
+import pickle
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import cocotb
+
+
+class Beat(NamedTuple):
+    """A beat that the source offers; `record` is an index into the job's records on a row's first beat, else −1."""
+
+    data: int
+    keep: int
+    last: int
+    id: int
+    user: int
+    record: int
+
+
+class Seen(NamedTuple):
+    """A beat that the sink took, and the cycle in which it did."""
+
+    cycle: int
+    data: int
+    keep: int
+    last: int
+    id: int
+    user: int
+
+
+@dataclass(frozen=True)
+class RowsJob:
+    """Work for `haan.sim.bench_rows`."""
+
+    writes: list[tuple[int, int, int, int, int]]
+    """Parameter writes: beta, slot, index, data, one_plus."""
+    records: list[dict[str, int]]
+    """Different layer records, by port."""
+    beats: list[Beat]
+    packets: int
+    longest: int
+    """Beats in the longest packet that may come out."""
+    source: bytes
+    """Per cycle, 1: the source may start to offer a beat. Repeated without end."""
+    sink: bytes
+    """Per cycle, 1: the sink is ready. Repeated without end."""
+    patience: int
+    """Cycles without a handshake, though source and sink are willing, after which the hardware hangs."""
+    reset_at: int | None
+    """Cycle at which the run is broken off by a reset, and started again."""
+
+
+@dataclass
+class RowsRecord:
+    """What `haan.sim.bench_rows` saw."""
+
+    accepted: list[int] = field(default_factory=list)
+    """The cycle of each input beat's handshake."""
+    seen: list[Seen] = field(default_factory=list)
+    cycles: int = 0
+    fault: str = ""
+    """A sentence: the rule that the hardware broke."""
+
+
+@dataclass(frozen=True)
+class VectorsJob:
+    """Work for `haan.sim.bench_vectors`."""
+
+    inputs: dict[str, list[int]]
+    outputs: list[str]
+    cycles: int
+
+
+def load() -> Any:
+    """The job of this simulation."""
+    return pickle.loads(Path(str(cocotb.plusargs["job"])).read_bytes())
+
+
+def store(result: object) -> None:
+    """Leaves the bench's result for the caller."""
+    job = Path(str(cocotb.plusargs["job"]))
+    unfinished = job.with_name("unfinished")
+    unfinished.write_bytes(pickle.dumps(result))
+    unfinished.rename(job.with_name("result"))
