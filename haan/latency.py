@@ -117,3 +117,49 @@ class RowTimes:
                 configuration, numerics.biased_sum_bits, numerics.reciprocal_precision + 1
             )
             self.mean = max(self.window, mean) + _registers(configuration, ["window_mean"])
+
+
+BUFFER_LATENCY = 2
+"""From the reading of a beat to the lanes: the memory, and its output register."""
+QUEUE_LATENCY = 2
+"""From the writing of an entry of a queue to its departure."""
+INPUT_LATENCY = 3
+"""From a beat's transfer to its framed form: register slice, inspection, framing."""
+
+
+def normalization_latency(configuration: Configuration) -> int:
+    """From the reading of a beat to its results."""
+    return BUFFER_LATENCY + lane_latency(configuration)
+
+
+def window_push_time(configuration: Configuration) -> int:
+    """When a row may be given to the normalization unit, from its sums: as soon as its window is known, but not so early that mean
+    or ISD would come too late for the lanes."""
+    times = RowTimes(configuration)
+    head_start = QUEUE_LATENCY + BUFFER_LATENCY - 2
+    latest = times.isd - operand_time(configuration, "isd") - head_start
+    if configuration.what.layernorm:
+        latest = max(latest, times.mean - operand_time(configuration, "mean") - head_start)
+    return max(times.window, latest)
+
+
+def fill_latency(configuration: Configuration) -> int:
+    """From the transfer of a row's last sampled element to the reading of its first beat."""
+    sums = INPUT_LATENCY + statistics_latency(configuration)
+    return sums + window_push_time(configuration) + QUEUE_LATENCY
+
+
+def core_latency(configuration: Configuration) -> int:
+    """From the transfer of a row's last sampled element to that of its first result, when nothing waits."""
+    return fill_latency(configuration) + normalization_latency(configuration) + QUEUE_LATENCY
+
+
+def buffer_depth(configuration: Configuration) -> int:
+    """Beats of the row buffer, and rows of the queues beside it: enough for the longest rows without a bubble."""
+    chunks = configuration.how.p_n // configuration.how.p_d
+    return 1 << clog2(Numerics(configuration).row_beats + fill_latency(configuration) + chunks + 4)
+
+
+def output_depth(configuration: Configuration) -> int:
+    """Beats of the output queue: enough for the lanes to run on while its first one leaves."""
+    return 1 << clog2(normalization_latency(configuration) + QUEUE_LATENCY + 2)

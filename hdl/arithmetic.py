@@ -160,6 +160,12 @@ def add_carry(a: Value, b: Value, carry: Value, width: int) -> Value:
     return total[1 : width + 1]
 
 
+def choose_any(select: Value, choices: Sequence[Value]) -> Value:
+    """choices[select] for any number of choices; the last one beyond."""
+    size = 1 << len(select)
+    return choose(select, [*choices, *[choices[-1]] * (size - len(choices))][:size])
+
+
 def multiply(pipe: Pipe, name: str, a: Staged, b: Staged) -> list[Staged]:
     """Rows whose sum is the unsigned product a·b, after the cut `products`.
 

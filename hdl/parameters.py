@@ -93,10 +93,6 @@ class BetaLayout:
         return Cat(mantissa[: self.mantissa_bits], coded[: self.code_bits], sign)
 
 
-WRITE_LATENCY = 8
-"""Cycles from a parameter write to the memory, at most."""
-
-
 class ParameterEncoder(wiring.Component):
     """Converts written parameters to their stored form; one a cycle. `docs/numerics.md`, section 7, defines the rounding.
 
@@ -292,12 +288,14 @@ class ParameterMemory(wiring.Component):
     read_data : p_n stored parameters, element 0 in the low bits
     """
 
+    LATENCY = 2
+
     def __init__(self, configuration: Configuration, width: int) -> None:
         what, self.p_n = configuration.what, configuration.how.p_n
         self.width = width
-        self.beats = -(-what.max_n // self.p_n)
+        beats = -(-what.max_n // self.p_n)
         self.slots = what.slots
-        self.beat_bits = clog2(self.beats)
+        self.beat_bits = clog2(beats)
         super().__init__(
             {
                 "write_enable": In(1),

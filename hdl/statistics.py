@@ -104,7 +104,9 @@ class StatisticsUnit(wiring.Component):
                 "last": In(1),
                 "z": In(FP16.width * self.p_d),
                 "sampled": In(self.p_d),
+                "fault": In(1),
                 "o_valid": Out(1),
+                "o_fault": Out(1),
                 "s1": Out(numerics.s1_bits),
                 "s2": Out(numerics.s2_bits),
                 "nonfinite": Out(1),
@@ -114,7 +116,7 @@ class StatisticsUnit(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         p = Pipe(m, self.configuration.how.cuts, valid=self.i_valid)
-        first, last = p.input(self.first), p.input(self.last)
+        first, last, fault = p.input(self.first), p.input(self.last), p.input(self.fault)
         lanes = []
         for index in range(self.p_d):
             lane = Shared(StatisticsLane, self.configuration)
@@ -153,6 +155,7 @@ class StatisticsUnit(wiring.Component):
             self.s2.eq(p(s2)),
             self.nonfinite.eq(p(nonfinite)),
             self.o_valid.eq(p(done)),
+            self.o_fault.eq(p(fault)),
         ]
         return m
 

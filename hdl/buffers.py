@@ -1,0 +1,181 @@
+# SPDX-FileCopyrightText: 2026 The HAAN developers
+# SPDX-License-Identifier: Apache-2.0
+"""Storage between the stages: queue, row buffer, results by row, and the register slice at the input."""
+
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+
+
+class Queue(wiring.Component):
+    """First in, first out, in a memory block. An entry can leave two cycles after it came in; then one a cycle.
+
+    The writer watches `room`; a write to a full queue is lost.
+
+    Members
+    -------
+    w_valid, w_data : an entry comes in
+    room : at least two more entries fit
+    r_valid, r_data, r_ready : the oldest entry, and its departure
+    """
+
+    def __init__(self, width: int, depth: int) -> None:
+        self.width, self.depth = width, depth
+        super().__init__(
+            {
+                "w_valid": In(1),
+                "w_data": In(width),
+                "room": Out(1),
+                "r_valid": Out(1),
+                "r_data": Out(width),
+                "r_ready": In(1),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.memory = memory = Memory(shape=self.width, depth=self.depth, init=[])
+        write, read = memory.write_port(), memory.read_port()
+        stored = Signal(range(self.depth + 1))
+        fetch = Signal()
+        leaves = self.r_valid & self.r_ready
+        m.d.comb += [
+            write.en.eq(self.w_valid),
+            write.data.eq(self.w_data),
+            fetch.eq((stored != 0) & (~self.r_valid | self.r_ready)),
+            read.en.eq(fetch),
+            self.r_data.eq(read.data),
+            self.room.eq(stored < self.depth - 1),
+        ]
+        valid = Signal()
+        m.d.comb += self.r_valid.eq(valid)
+        m.d.sync += [
+            valid.eq(fetch | (valid & ~leaves)),
+            stored.eq(stored + self.w_valid - fetch),
+        ]
+        with m.If(self.w_valid):
+            m.d.sync += write.addr.eq(Mux(write.addr == self.depth - 1, 0, write.addr + 1))
+        with m.If(fetch):
+            m.d.sync += read.addr.eq(Mux(read.addr == self.depth - 1, 0, read.addr + 1))
+        return m
+
+
+class RowBuffer(wiring.Component):
+    """The beats of the rows under way, in order.
+
+    Latency: 1 cycle from `read` to `r_data`. A beat can be read in the cycle after it was written.
+
+    Members
+    -------
+    w_valid, w_data : a beat comes in
+    room : at least two more beats fit
+    available : a beat can be read
+    read : takes the oldest beat
+    """
+
+    def __init__(self, width: int, depth: int) -> None:
+        self.width, self.depth = width, depth
+        super().__init__(
+            {
+                "w_valid": In(1),
+                "w_data": In(width),
+                "room": Out(1),
+                "available": Out(1),
+                "read": In(1),
+                "r_data": Out(width),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.memory = memory = Memory(shape=self.width, depth=self.depth, init=[])
+        write, read = memory.write_port(), memory.read_port()
+        level = Signal(range(self.depth + 1))
+        m.d.comb += [
+            write.en.eq(self.w_valid),
+            write.data.eq(self.w_data),
+            read.en.eq(1),
+            self.r_data.eq(read.data),
+            self.room.eq(level < self.depth - 1),
+            self.available.eq(level != 0),
+        ]
+        m.d.sync += [
+            level.eq(level + self.w_valid - self.read),
+            write.addr.eq(write.addr + self.w_valid),
+        ]
+        # The address of the next beat, so that its data are there in the cycle after `read`.
+        pointer = Signal.like(read.addr)
+        m.d.comb += read.addr.eq(pointer)
+        m.d.sync += pointer.eq(pointer + self.read)
+        return m
+
+
+class ResultStore(wiring.Component):
+    """One result a row, written in order and read by row number. Latency: 1 cycle from `r_row` to `r_data`."""
+
+    def __init__(self, width: int, depth: int) -> None:
+        self.width, self.depth = width, depth
+        super().__init__(
+            {
+                "w_valid": In(1),
+                "w_data": In(width),
+                "r_row": In(range(depth)),
+                "r_data": Out(width),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.memory = memory = Memory(shape=self.width, depth=self.depth, init=[])
+        write, read = memory.write_port(), memory.read_port()
+        m.d.comb += [
+            write.en.eq(self.w_valid),
+            write.data.eq(self.w_data),
+            read.en.eq(1),
+            read.addr.eq(self.r_row),
+            self.r_data.eq(read.data),
+        ]
+        m.d.sync += write.addr.eq(write.addr + self.w_valid)
+        return m
+
+
+class RegisterSlice(wiring.Component):
+    """Two entries between a stream's two sides: neither side's ready or valid depends on the other's within a cycle.
+
+    Latency: 1 cycle. Throughput: one entry a cycle. `i_ready` is low in reset.
+    """
+
+    def __init__(self, width: int) -> None:
+        self.width = width
+        super().__init__(
+            {
+                "i_valid": In(1),
+                "i_ready": Out(1),
+                "i_data": In(width),
+                "o_valid": Out(1),
+                "o_ready": In(1),
+                "o_data": Out(width),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        front, back = Signal(self.width, reset_less=True), Signal(self.width, reset_less=True)
+        front_valid, back_valid, ready = Signal(), Signal(), Signal()
+        accepts = self.i_valid & ready
+        moves = ~front_valid | self.o_ready
+        m.d.comb += [
+            self.i_ready.eq(ready),
+            self.o_valid.eq(front_valid),
+            self.o_data.eq(front),
+        ]
+        with m.If(moves):
+            m.d.sync += front_valid.eq(back_valid | accepts)
+            m.d.sync += front.eq(Mux(back_valid, back, self.i_data))
+        with m.If(accepts & ~moves):
+            m.d.sync += back.eq(self.i_data)
+        next_back = Signal()
+        m.d.comb += next_back.eq(~moves & (back_valid | accepts))
+        m.d.sync += [back_valid.eq(next_back), ready.eq(~next_back)]
+        return m

@@ -1,0 +1,259 @@
+# SPDX-FileCopyrightText: 2026 The HAAN developers
+# SPDX-License-Identifier: Apache-2.0
+"""The core: rows in on one stream, normalized rows out on another, layer settings and parameters on plain ports."""
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from ..config import Configuration
+from ..flags import ERROR_BITS, RowFlag
+from ..formats import FP16, FP32
+from ..latency import RowTimes, buffer_depth, output_depth, statistics_latency, window_push_time
+from ..layer import record_layout
+from ..numerics import Numerics, clog2
+from .buffers import Queue, RegisterSlice, ResultStore, RowBuffer
+from .framer import Framer, beat_layout, row_settings
+from .normalization import SCALE_LAYOUT, NormalizationUnit, meta_layout, order_layout, window_layout
+from .pipe import Pipe
+from .row import RowUnit
+from .statistics import StatisticsUnit
+
+
+def core_ports(configuration: Configuration) -> list[tuple[str, str, int]]:
+    """(name, "input" | "output", width) of every port but `clk` and `rst`, in the order of the documents."""
+    what, p_n = configuration.what, configuration.how.p_n
+    width = FP16.width * p_n
+    stream = [("tdata", width), ("tkeep", width // 8), ("tlast", 1), ("tid", what.id_bits)]
+    ports = [(f"s_axis_{name}", "input", size) for name, size in stream]
+    ports += [("s_axis_tuser", "input", what.token_bits + FP32.width)]
+    ports += [("s_axis_tvalid", "input", 1), ("s_axis_tready", "output", 1)]
+    ports += [(f"m_axis_{name}", "output", size) for name, size in stream]
+    ports += [("m_axis_tuser", "output", what.token_bits + ERROR_BITS)]
+    ports += [("m_axis_tvalid", "output", 1), ("m_axis_tready", "input", 1)]
+    ports += [(f"layer_{name}", "input", size) for name, size in record_layout(configuration).items()]
+    writes = [
+        ("valid", 1),
+        ("beta", 1),
+        ("slot", what.slot_bits),
+        ("index", max(1, clog2(what.max_n))),
+        ("data", what.parameters.width),
+        ("one_plus", 1),
+    ]
+    return ports + [(f"parameter_write_{name}", "input", size) for name, size in writes]
+
+
+class Core(wiring.Component):
+    """The accelerator without its control plane. Ports: `core_ports`.
+
+    Rows: `docs/numerics.md`, section 9. Equal rows follow each other every max(⌈N_sub/p_d⌉, ⌈N/p_n⌉, isd_interval) cycles.
+    Latency: `haan.latency.core_latency`.
+    """
+
+    def __init__(self, configuration: Configuration) -> None:
+        self.configuration = configuration
+        self.what, self.how = configuration.what, configuration.how
+        flows = {"input": In, "output": Out}
+        super().__init__(
+            {name: flows[way](width) for name, way, width in core_ports(configuration)}
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        configuration = self.configuration
+        depth = buffer_depth(configuration)
+        m.submodules.framer = framer = Framer(configuration)
+        m.submodules.statistics = statistics = StatisticsUnit(configuration)
+        m.submodules.row = row = RowUnit(configuration)
+        m.submodules.normalization = normalization = NormalizationUnit(configuration)
+        m.submodules.buffer = buffer = RowBuffer(FP16.width * self.how.p_n, depth)
+        self._take(m, framer)
+        m.d.comb += [
+            buffer.w_valid.eq(framer.beat_valid),
+            buffer.w_data.eq(framer.beat_data),
+            buffer.read.eq(normalization.read),
+            normalization.available.eq(buffer.available),
+            normalization.z.eq(buffer.r_data),
+            statistics.i_valid.eq(framer.sum_valid),
+            statistics.first.eq(framer.sum_first),
+            statistics.last.eq(framer.sum_last),
+            statistics.z.eq(framer.sum_data),
+            statistics.sampled.eq(framer.sum_sampled),
+            statistics.fault.eq(framer.sum_fault),
+        ]
+        order_room = self._queue_orders(m, framer, normalization, depth)
+        self._compute(m, framer, statistics, row, depth)
+        self._hand_over(m, statistics, row, normalization, depth)
+        m.d.comb += framer.room.eq(buffer.room & order_room)
+        self._give(m, normalization)
+        if self.what.gamma:
+            for name in ("valid", "beta", "slot", "index", "data", "one_plus"):
+                port = getattr(self, f"parameter_write_{name}")
+                m.d.comb += getattr(normalization, f"write_{name}").eq(port)
+        return m
+
+    def _take(self, m: Module, framer: Framer) -> None:
+        """Input stream, with the settings that stand beside a first beat."""
+        layout = beat_layout(self.configuration)
+        m.submodules.input = entry = RegisterSlice(layout.size)
+        beat = Signal(layout)
+        m.d.comb += [
+            beat.data.eq(self.s_axis_tdata),
+            beat.keep.eq(self.s_axis_tkeep),
+            beat.last.eq(self.s_axis_tlast),
+            beat.id.eq(self.s_axis_tid),
+            beat.token.eq(self.s_axis_tuser[: self.what.token_bits]),
+            *[
+                beat.settings[name].eq(getattr(self, f"layer_{name}"))
+                for name in row_settings(self.configuration).members
+            ],
+            entry.i_valid.eq(self.s_axis_tvalid),
+            entry.i_data.eq(beat.as_value()),
+            self.s_axis_tready.eq(entry.i_ready),
+            framer.i_valid.eq(entry.o_valid),
+            framer.i_beat.eq(data.View(layout, entry.o_data)),
+            entry.o_ready.eq(framer.i_ready),
+        ]
+
+    def _queue_orders(
+        self, m: Module, framer: Framer, normalization: NormalizationUnit, depth: int
+    ) -> Signal:
+        """What the normalization unit needs of a row from its beginning and from its end."""
+        layout = order_layout(self.configuration)
+        m.submodules.orders = orders = Queue(layout.size, depth)
+        m.submodules.ends = ends = Queue(len(RowFlag), depth)
+        order = Signal(layout)
+        settings = framer.settings
+        lane_bits = clog2(self.how.p_n)
+        m.d.comb += [
+            order.null.eq(framer.null),
+            order.beats.eq((settings.n - 1) >> lane_bits),
+            order.tail.eq(settings.n[:lane_bits] if lane_bits else 0),
+            order.id.eq(framer.id),
+            order.token.eq(framer.token),
+            *[order[name].eq(settings[name]) for name in ("gamma", "slot") if self.what.gamma],
+            *[order.beta.eq(settings.beta) for _ in range(self.what.beta)],
+            *[order.cast.eq(settings.cast_before_gamma) for _ in range(self.what.cast_before_gamma)],
+            orders.w_valid.eq(framer.row_valid),
+            orders.w_data.eq(order.as_value()),
+            ends.w_valid.eq(framer.end_valid),
+            ends.w_data.eq(framer.faults),
+            normalization.order_valid.eq(orders.r_valid),
+            normalization.order.eq(data.View(layout, orders.r_data)),
+            orders.r_ready.eq(normalization.order_ready),
+            normalization.end_valid.eq(ends.r_valid),
+            normalization.end.eq(ends.r_data),
+            ends.r_ready.eq(normalization.end_ready),
+        ]
+        return orders.room
+
+    def _compute(
+        self, m: Module, framer: Framer, statistics: StatisticsUnit, row: RowUnit, depth: int
+    ) -> None:
+        """The row unit, with its settings waiting for the sums."""
+        names = [name for name in row.signature.members if name in row_settings(self.configuration).members]
+        settings = framer.settings
+        values = {name: settings[name] for name in names}
+        if self.what.subsampling:
+            values["n"] = settings.n_sub
+            values["subsampled"] = settings.n_sub != settings.n
+        layout = data.StructLayout({name: len(getattr(row, name)) for name in values})
+        m.submodules.settings = queue = Queue(layout.size, depth)
+        entry = Signal(layout)
+        m.d.comb += [
+            *[entry[name].eq(value) for name, value in values.items()],
+            queue.w_valid.eq(framer.row_valid & ~framer.null),
+            queue.w_data.eq(entry.as_value()),
+            queue.r_ready.eq(statistics.o_valid),
+            row.i_valid.eq(statistics.o_valid),
+            row.s2.eq(statistics.s2),
+            *[getattr(row, name).eq(data.View(layout, queue.r_data)[name]) for name in values],
+        ]
+        if not (self.what.layernorm and self.what.rmsnorm):
+            m.d.comb += row.rmsnorm.eq(self.what.rmsnorm)
+        if self.what.layernorm:
+            m.d.comb += row.s1.eq(statistics.s1)
+
+    def _hand_over(
+        self,
+        m: Module,
+        statistics: StatisticsUnit,
+        row: RowUnit,
+        normalization: NormalizationUnit,
+        depth: int,
+    ) -> None:
+        """Results of a row to the normalization unit: it starts with the window, and finds mean and ISD when it needs them."""
+        times = RowTimes(self.configuration)
+        p = Pipe(m, self.how.cuts, interval=self.how.isd_interval, valid=statistics.o_valid)
+        layout = window_layout(self.configuration)
+        nonfinite = p.let("sums_nonfinite", statistics.nonfinite)
+        nan = p.let("sums_nan", statistics.nonfinite | statistics.o_fault)
+        p.now = times.window
+        zero = p.let("row_zero_variance", row.zero_variance)
+        shift = p.let("row_shift", row.shift) if self.what.layernorm else None
+        p.now = window_push_time(self.configuration)
+        window = Signal(layout)
+        m.submodules.windows = windows = Queue(layout.size, depth)
+        m.d.comb += [
+            window.nan.eq(p(nan)),
+            window.nonfinite.eq(p(nonfinite)),
+            window.zero_variance.eq(p(zero)),
+            *[window.shift.eq(p(shift)) for shift in [shift] if shift is not None],
+            windows.w_valid.eq(p.valid()),
+            windows.w_data.eq(window.as_value()),
+            normalization.window_valid.eq(windows.r_valid),
+            normalization.window.eq(data.View(layout, windows.r_data)),
+            windows.r_ready.eq(normalization.window_ready),
+        ]
+        m.submodules.scales = scales = ResultStore(SCALE_LAYOUT.size, depth)
+        m.d.comb += [
+            scales.w_valid.eq(p.valid(times.isd)),
+            scales.w_data.eq(Cat(row.isd, row.scale_exponent)),
+            scales.r_row.eq(normalization.scale_row),
+            normalization.scale.eq(data.View(SCALE_LAYOUT, scales.r_data)),
+        ]
+        if self.what.layernorm:
+            m.submodules.means = means = ResultStore(len(row.mean), depth)
+            m.d.comb += [
+                means.w_valid.eq(p.valid(times.mean)),
+                means.w_data.eq(row.mean),
+                means.r_row.eq(normalization.mean_row),
+                normalization.mean.eq(means.r_data),
+            ]
+
+    def _give(self, m: Module, normalization: NormalizationUnit) -> None:
+        """Output stream. A beat is sent through the lanes only when a place in the output queue is sure to be free."""
+        depth = output_depth(self.configuration)
+        layout = meta_layout(self.configuration)
+        m.submodules.results = results = Queue(len(normalization.y) + 1, depth)
+        m.submodules.metas = metas = Queue(layout.size, depth)
+        leaves = self.m_axis_tvalid & self.m_axis_tready
+        under_way = Signal(range(depth + 1))
+        credit = Signal()
+        m.d.sync += under_way.eq(under_way + normalization.issue - leaves)
+        m.d.comb += credit.eq(under_way != depth)
+        m.d.comb += [
+            normalization.credit.eq(credit),
+            metas.w_valid.eq(normalization.issue),
+            metas.w_data.eq(normalization.meta.as_value()),
+            results.w_valid.eq(normalization.o_valid),
+            results.w_data.eq(Cat(normalization.y, normalization.overflow)),
+            results.r_ready.eq(self.m_axis_tready),
+            metas.r_ready.eq(leaves),
+        ]
+        meta = data.View(layout, metas.r_data)
+        overflow = Mux(results.r_data[-1], RowFlag.OVERFLOW.value, 0)
+        partial = meta.last & (meta.tail != 0)
+        keep = Cat(
+            (~meta.null & (~partial | (meta.tail > i))).replicate(FP16.width // 8)
+            for i in range(self.how.p_n)
+        )
+        flags = Mux(meta.last, meta.flags | overflow, 0)
+        m.d.comb += [
+            self.m_axis_tvalid.eq(results.r_valid),
+            self.m_axis_tdata.eq(results.r_data[:-1]),
+            self.m_axis_tkeep.eq(keep),
+            self.m_axis_tlast.eq(meta.last),
+            self.m_axis_tid.eq(meta.id),
+            self.m_axis_tuser.eq(Cat(meta.token, flags, Const(0, ERROR_BITS - len(RowFlag)))),
+        ]

@@ -1,0 +1,421 @@
+# SPDX-FileCopyrightText: 2026 The HAAN developers
+# SPDX-License-Identifier: Apache-2.0
+"""The framer: turns packets, whatever they are, into rows of exactly ⌈N/p_n⌉ beats, and feeds the statistics unit.
+
+`docs/numerics.md`, section 9, says what is wrong with which packet.
+"""
+
+from typing import Any
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from ..config import Configuration
+from ..flags import PACKET_FAULTS, RowFlag
+from ..formats import FP16
+from ..layer import record_layout
+from ..numerics import Numerics, clog2
+from .arithmetic import choose, choose_any
+
+_USED = (
+    "valid",
+    "rmsnorm",
+    "n",
+    "n_sub",
+    "first",
+    "stride_log2",
+    "reciprocal",
+    "reciprocal_shift",
+    "inverse_square",
+    "inverse_square_exponent",
+    "eps",
+    "gamma",
+    "beta",
+    "cast_before_gamma",
+    "slot",
+)
+
+
+def row_settings(configuration: Configuration) -> data.StructLayout:
+    """The settings of a row that this build uses: a part of the record of layer settings."""
+    what = configuration.what
+    unused = set() if what.subsampling else {"n_sub", "first", "stride_log2"}
+    unused |= set() if what.layernorm else {"reciprocal", "reciprocal_shift"}
+    unused |= set() if what.rmsnorm and what.layernorm else {"rmsnorm"}
+    unused |= set() if what.gamma else {"gamma", "slot"}
+    unused |= set() if what.beta else {"beta"}
+    unused |= set() if what.cast_before_gamma else {"cast_before_gamma"}
+    widths = record_layout(configuration)
+    return data.StructLayout({name: widths[name] for name in _USED if name not in unused})
+
+
+def beat_layout(configuration: Configuration) -> data.StructLayout:
+    """A beat of the input stream with the settings that were sampled beside it."""
+    what, p_n = configuration.what, configuration.how.p_n
+    return data.StructLayout(
+        {
+            "data": FP16.width * p_n,
+            "keep": FP16.width // 8 * p_n,
+            "last": 1,
+            "id": what.id_bits,
+            "token": what.token_bits,
+            "settings": row_settings(configuration),
+        }
+    )
+
+
+class Framer(wiring.Component):
+    """Frames rows. One beat a cycle, as long as there is room and the statistics unit keeps up.
+
+    Latency: 2 cycles from a beat's arrival to `beat_valid`.
+
+    Members
+    -------
+    i_valid, i_ready, i_beat : beats as they arrive (`beat_layout`)
+    room : the row buffer and the queues have room for two more beats and rows
+    beat_valid : a beat of a row, for one cycle; `beat_data` for the row buffer
+    row_valid : with a row's first beat; `settings`, `id`, `token`, `null` are the row's
+    end_valid : with a row's last beat; `faults` are those of the packet
+    sum_valid, sum_first, sum_last, sum_data, sum_sampled : p_d elements a cycle for the statistics unit
+    sum_fault : with `sum_last`: the row is all NaN
+    """
+
+    def __init__(self, configuration: Configuration) -> None:
+        self.configuration = configuration
+        self.what, self.how = configuration.what, configuration.how
+        self.numerics = Numerics(configuration)
+        self.lane_bits = clog2(self.how.p_n)
+        self.chunk_bits = clog2(self.how.p_n // self.how.p_d)
+        super().__init__(
+            {
+                "i_valid": In(1),
+                "i_ready": Out(1),
+                "i_beat": In(beat_layout(configuration)),
+                "room": In(1),
+                "beat_valid": Out(1),
+                "beat_data": Out(FP16.width * self.how.p_n),
+                "row_valid": Out(1),
+                "settings": Out(row_settings(configuration)),
+                "id": Out(self.what.id_bits),
+                "token": Out(self.what.token_bits),
+                "null": Out(1),
+                "end_valid": Out(1),
+                "faults": Out(len(RowFlag)),
+                "sum_valid": Out(1),
+                "sum_first": Out(1),
+                "sum_last": Out(1),
+                "sum_data": Out(FP16.width * self.how.p_d),
+                "sum_sampled": Out(self.how.p_d),
+                "sum_fault": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        self._inspect(m)
+        self._frame(m)
+        self._feed(m)
+        return m
+
+    def _inspect(self, m: Module) -> None:
+        """First stage: what can be said of a beat by itself, and of its settings if it is a row's first."""
+        p_n = self.how.p_n
+        beat = self.i_beat
+        self.seen = Signal(beat_layout(self.configuration), reset_less=True)
+        self.seen_valid, self.take = Signal(), Signal()
+        self.known = Signal(reset_less=True)
+        self.full, self.ragged = Signal(reset_less=True), Signal(reset_less=True)
+        moves = ~self.seen_valid | self.take
+        m.d.comb += self.i_ready.eq(moves)
+        whole = Cat(beat.keep[2 * i : 2 * i + 2].all() for i in range(p_n))
+        touched = Cat(beat.keep[2 * i : 2 * i + 2].any() for i in range(p_n))
+        split = (whole ^ touched).any()
+        holes = (touched[1:] & ~touched[:-1]).any() if p_n > 1 else Const(0, 1)
+        with m.If(moves):
+            m.d.sync += [
+                self.seen_valid.eq(self.i_valid),
+                self.seen.eq(beat),
+                self.known.eq(self._settings_work(m, beat.settings)),
+                self.full.eq(beat.keep.all()),
+                self.ragged.eq(split | holes),
+            ]
+            if self.what.subsampling:
+                self.last_sample = Signal(self.numerics.n_bits, reset_less=True)
+                m.d.sync += self.last_sample.eq(self._last_sample)
+
+    def _settings_work(self, m: Module, settings: Value) -> Value:
+        eps = settings.eps
+        positive = ~eps[31] | ~eps[:31].any()
+        works = settings.valid & (settings.n != 0) & (settings.n <= self.what.max_n)
+        works &= positive & ~eps[23:31].all()
+        if self.what.subsampling:
+            bits = self.numerics.n_bits
+            reach = Signal(bits + (1 << 5) - 1, name="reach")
+            m.d.comb += reach.eq((settings.n_sub - 1)[:bits] << settings.stride_log2)
+            far = Signal(len(reach) + 1, name="far")
+            m.d.comb += far.eq(reach + settings.first)
+            self._last_sample = far[:bits]
+            works &= (settings.n_sub != 0) & (far < settings.n)
+        return works
+
+    def _frame(self, m: Module) -> None:
+        """Second stage: one beat of a row, cut to the row's length."""
+        p_n, bits = self.how.p_n, self.numerics.n_bits
+        seen = self.seen
+        inside, padding, swallowing = Signal(), Signal(), Signal()
+        left = Signal(bits, reset_less=True)
+        row_id = Signal(self.what.id_bits, reset_less=True)
+        faults = Signal(len(RowFlag), reset_less=True)
+        first = ~inside & ~padding
+        remaining = Mux(first, seen.settings.n, left)
+        null = first & ~self.known
+        end = (remaining <= p_n) | null
+        whole = Cat(seen.keep[2 * i : 2 * i + 2].all() for i in range(p_n)) & (~padding).replicate(p_n)
+        touched = Cat(seen.keep[2 * i : 2 * i + 2].any() for i in range(p_n))
+        wanted = Cat(remaining > i for i in range(p_n))
+        missing, extra = (wanted & ~whole).any(), (touched & ~wanted).any() & ~padding
+        last = seen.last | padding
+        early = {
+            RowFlag.SHORT: last & (~end | missing),
+            RowFlag.LONG: end & (~last | extra),
+            RowFlag.KEEP: ~padding & Mux(seen.last, self.ragged, ~self.full),
+            RowFlag.ID: ~first & ~padding & (seen.id != row_id),
+        }
+        found = Signal(len(RowFlag), name="found")
+        with m.If(null):
+            m.d.comb += found.eq(RowFlag.SETTINGS.value)
+        with m.Else():
+            m.d.comb += found.eq(Cat(*[early.get(flag, Const(0, 1)) for flag in RowFlag]))
+        sofar = Signal(len(RowFlag), name="sofar")
+        m.d.comb += sofar.eq(Mux(first, 0, faults) | found)
+
+        emits = Signal()
+        offered = (self.seen_valid | padding) & ~swallowing
+        fits, feed = self._plan(m, remaining, first, null, end)
+        m.d.comb += emits.eq(offered & self.room & fits)
+        m.d.comb += self.take.eq(Mux(swallowing, 1, emits & ~padding))
+        with m.If(emits):
+            m.d.sync += [
+                left.eq(remaining - p_n),
+                faults.eq(sofar),
+                inside.eq(~end & ~last),
+                padding.eq(~end & last),
+                swallowing.eq(end & ~last),
+            ]
+            with m.If(first):
+                m.d.sync += row_id.eq(seen.id)
+        with m.If(swallowing & self.seen_valid & seen.last):
+            m.d.sync += swallowing.eq(0)
+        with m.If(emits):
+            m.d.sync += feed
+        self._latch(m, emits, first, null, end, sofar, whole, wanted)
+
+    def _latch(
+        self,
+        m: Module,
+        emits: Signal,
+        first: Value,
+        null: Value,
+        end: Value,
+        faults: Signal,
+        whole: Value,
+        wanted: Value,
+    ) -> None:
+        """Registers of the framed beat."""
+        seen, p_n = self.seen, self.how.p_n
+        self.fresh, self.framed = Signal(), Signal()
+        self.row_end, self.row_start = Signal(reset_less=True), Signal(reset_less=True)
+        self.beat_faults = Signal(len(RowFlag), reset_less=True)
+        self.present = Signal(p_n, reset_less=True)
+        self.beat = Signal(FP16.width * p_n, reset_less=True)
+        self.row_null = Signal(reset_less=True)
+        settings = Signal(row_settings(self.configuration), reset_less=True)
+        row_id, token = Signal(self.what.id_bits, reset_less=True), Signal(self.what.token_bits, reset_less=True)
+        m.d.sync += self.fresh.eq(emits)
+        with m.If(emits):
+            m.d.sync += [
+                self.row_start.eq(first),
+                self.row_end.eq(end),
+                self.row_null.eq(null),
+                self.beat_faults.eq(faults),
+                self.present.eq(whole & wanted),
+                self.beat.eq(self._missing_are_nan(seen.data, whole)),
+            ]
+            with m.If(first):
+                m.d.sync += [settings.eq(seen.settings), row_id.eq(seen.id), token.eq(seen.token)]
+        m.d.comb += [
+            self.beat_valid.eq(self.fresh & ~self.row_null),
+            self.beat_data.eq(self.beat),
+            self.row_valid.eq(self.fresh & self.row_start),
+            self.settings.eq(settings),
+            self.id.eq(row_id),
+            self.token.eq(token),
+            self.null.eq(self.row_null),
+            self.end_valid.eq(self.fresh & self.row_end),
+            self.faults.eq(self.beat_faults),
+        ]
+
+    def _missing_are_nan(self, elements: Value, whole: Value) -> Value:
+        """Where a row's result may start before its end, missing elements are stored as NaN."""
+        if not self.what.subsampling:
+            return elements
+        quiet = FP16.quiet_nan
+        return Cat(
+            elements[16 * i : 16 * i + 16] | Mux(whole[i], 0, quiet) for i in range(self.how.p_n)
+        )
+
+    def _plan(
+        self, m: Module, remaining: Value, first: Value, null: Value, end: Value
+    ) -> tuple[Value, list[Any]]:
+        """(a beat can be taken now; what its feeding is set to): p_d elements a cycle, only where samples are.
+
+        With a stride of up to p_n/p_d the elements of one cycle are as far apart, so that no cycle is spent on what isn't sampled.
+        """
+        bits = max(1, self.chunk_bits)
+        self.feeding = Signal()
+        self.chunk, self.chunk_end = Signal(bits, reset_less=True), Signal(bits, reset_less=True)
+        self.holds_last = Signal(reset_less=True)
+        if self.what.subsampling:
+            low, high, any_sample, holds_last, assigns = self._plan_samples(remaining, first)
+        else:
+            low, holds_last, assigns = Const(0, self.lane_bits + 1), end, []
+            any_sample = Const(1, 1)
+            high = Mux(end, remaining - 1, self.how.p_n - 1)[: self.lane_bits]
+        chunks = [self._chunk_of(offset)[:bits] for offset in (low, high)]
+        done = ~self.feeding | (self.chunk == self.chunk_end)
+        with m.If(self.feeding):
+            m.d.sync += self.chunk.eq(self.chunk + 1)
+        with m.If(done):
+            m.d.sync += self.feeding.eq(0)
+        fits = done & self._spaced(m, chunks, any_sample & holds_last & ~null)
+        assigns += [
+            self.feeding.eq(any_sample & ~null),
+            self.chunk.eq(chunks[0]),
+            self.chunk_end.eq(chunks[1]),
+            self.holds_last.eq(holds_last),
+        ]
+        return fits, assigns
+
+    def _chunk_of(self, offset: Value) -> Value:
+        """Cycle, within a beat, in which the element at an offset is fed."""
+        place = Cat(offset[clog2(self.how.p_d) : self.lane_bits], Const(0, 1))
+        return place >> self._apart(self.now_stride) if self.what.subsampling else place
+
+    def _spaced(self, m: Module, chunks: list[Value], ends: Value) -> Value:
+        """Sums of rows leave at least `isd_interval` cycles apart."""
+        interval = self.how.isd_interval
+        if interval == 1:
+            return Const(1, 1)
+        wait, due = Signal(range(interval + 1)), Signal(range(interval + 1))
+        m.d.comb += due.eq(Mux(self.sum_last & self.sum_valid, interval, wait))
+        m.d.sync += wait.eq(Mux(due == 0, 0, due - 1))
+        cycles = chunks[1] - chunks[0] + 1
+        return ~ends | (due <= cycles)
+
+    def _plan_samples(
+        self, remaining: Value, first: Value
+    ) -> tuple[Value, Value, Value, Value, list[Any]]:
+        """Offsets of the first and the last sample in a beat, whether there is any and the row's last, and registers to set."""
+        bits, p_n = self.numerics.n_bits, self.how.p_n
+        settings = self.seen.settings
+        start, stop, position = (Signal(bits, reset_less=True) for _ in range(3))
+        passed = Signal(reset_less=True)
+        self.first_sample, self.stride = Signal(bits, reset_less=True), Signal(5, reset_less=True)
+        self.low, self.high = (Signal(self.lane_bits + 1, reset_less=True) for _ in range(2))
+        self.aligned, self.complete = Signal(reset_less=True), Signal(reset_less=True)
+        # Begin and end of the sampled range, counted from the beat's first element; `start` is 0 once the range has begun.
+        begin, finish = Mux(first, settings.first, start), Mux(first, self.last_sample, stop)
+        self.now_first = Mux(first, settings.first, self.first_sample)
+        self.now_stride = Mux(first, settings.stride_log2, self.stride)
+        here = Mux(first, 0, position)
+        over = ~first & passed
+        steps = Cat(self.now_stride > i for i in range(bits))
+        aligned = ~((here ^ self.now_first) & steps)[self.lane_bits :].any()
+        any_sample = (begin < p_n) & ~over & aligned
+        last_here = finish < p_n
+        low = begin[: self.lane_bits]
+        high = Mux(last_here, finish, p_n - 1)[: self.lane_bits]
+        assigns: list[Any] = [
+            start.eq(Mux(begin < p_n, 0, begin - p_n)),
+            stop.eq(finish - p_n),
+            passed.eq(over | last_here),
+            position.eq(here + p_n),
+            self.low.eq(low),
+            self.high.eq(high),
+            self.aligned.eq(any_sample),
+            self.first_sample.eq(self.now_first),
+            self.stride.eq(self.now_stride),
+            self.complete.eq(Mux(first, settings.n_sub == remaining, self.complete)),
+        ]
+        return low, high, any_sample, last_here & ~over, assigns
+
+    def _apart(self, stride: Value) -> Value:
+        """log2 of the distance of elements that are fed together."""
+        if self.chunk_bits == 0:
+            return Const(0, 1)
+        return Mux(stride > self.chunk_bits, self.chunk_bits, stride)[: self.chunk_bits.bit_length()]
+
+    def _feed(self, m: Module) -> None:
+        """Third stage: the framed beat to the statistics unit, p_d elements a cycle."""
+        p_n, p_d = self.how.p_n, self.how.p_d
+        elements = [self.beat[16 * i : 16 * i + 16] for i in range(p_n)]
+        sampled, lost = list(self.present), Const(0, 1)
+        if self.what.subsampling:
+            steps = Cat(self.stride > i for i in range(self.lane_bits))
+            chosen = [
+                (self.low <= i)
+                & (self.high >= i)
+                & self.aligned
+                & ~((self.first_sample[: self.lane_bits] ^ i) & steps).any()
+                for i in range(p_n)
+            ]
+            sampled = [take & present for take, present in zip(chosen, self.present)]
+            lost = Cat(take & ~present for take, present in zip(chosen, self.present)).any()
+        m.d.comb += self.sum_data.eq(self._gather(elements))
+        m.d.comb += self.sum_sampled.eq(self._gather(sampled))
+        begun = Signal(reset_less=True)
+        starts = self.fresh & self.row_start
+        m.d.comb += [
+            self.sum_valid.eq(self.feeding),
+            self.sum_first.eq(~begun | starts),
+            self.sum_last.eq(self.holds_last & (self.chunk == self.chunk_end)),
+        ]
+        m.d.sync += begun.eq((begun & ~starts) | self.feeding)
+        packet = (self.beat_faults & PACKET_FAULTS.value).any()
+        if self.what.subsampling:
+            gap = Signal(reset_less=True)
+            missing = (gap & ~starts) | (self.fresh & lost)
+            m.d.sync += gap.eq(missing)
+            m.d.comb += self.sum_fault.eq(missing | (self.complete & packet))
+        else:
+            m.d.comb += self.sum_fault.eq(packet)
+
+    def _gather(self, items: list[Value]) -> Value:
+        """The p_d of p_n items that are fed in the current cycle."""
+        p_d = self.how.p_d
+        chunks = self.how.p_n // p_d
+        if chunks == 1:
+            return Cat(*items)
+        in_a_row = Cat(
+            choose(self.chunk, [items[c * p_d + lane] for c in range(chunks)]) for lane in range(p_d)
+        )
+        if not self.what.subsampling:
+            return in_a_row
+        orders = [in_a_row]
+        for apart in range(1, self.chunk_bits + 1):
+            low = self.first_sample[:apart]
+            high = self.chunk[: self.chunk_bits - apart]
+            orders.append(
+                Cat(
+                    choose(
+                        Cat(low, high),
+                        [
+                            items[((c >> apart) * p_d + lane << apart) | (c & ((1 << apart) - 1))]
+                            for c in range(chunks)
+                        ],
+                    )
+                    for lane in range(p_d)
+                )
+            )
+        return choose_any(self._apart(self.stride), orders)

@@ -1,0 +1,242 @@
+# SPDX-FileCopyrightText: 2026 The HAAN developers
+# SPDX-License-Identifier: Apache-2.0
+"""The normalization unit: reads the rows that have their results, beat by beat, and sends them through p_n lanes."""
+
+from typing import Any
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from ..config import Configuration
+from ..flags import RowFlag
+from ..formats import FP16
+from ..latency import BUFFER_LATENCY, buffer_depth, normalization_latency, operand_time
+from ..numerics import ISD_BITS, Numerics, clog2
+from .emit import Shared
+from .lane import SCALE_EXPONENT_BITS, Lane
+from .parameters import BetaLayout, GammaLayout, ParameterEncoder, ParameterMemory
+from .pipe import Pipe, Staged, signed_shape
+
+
+def order_layout(configuration: Configuration) -> data.StructLayout:
+    """What is known of a row when it begins: `beats` less one, `tail` elements in the last one (0: all)."""
+    what = configuration.what
+    members: dict[str, Any] = {
+        "null": 1,
+        "beats": max(1, clog2(Numerics(configuration).row_beats)),
+        "tail": max(1, clog2(configuration.how.p_n)),
+        "id": what.id_bits,
+        "token": what.token_bits,
+    }
+    if what.gamma:
+        members |= {"gamma": 1, "slot": what.slot_bits}
+    if what.beta:
+        members["beta"] = 1
+    if what.cast_before_gamma:
+        members["cast"] = 1
+    return data.StructLayout(members)
+
+
+def window_layout(configuration: Configuration) -> data.StructLayout:
+    """What is known of a row when its window is."""
+    members: dict[str, Any] = {"nan": 1, "nonfinite": 1, "zero_variance": 1}
+    if configuration.what.layernorm:
+        members["shift"] = signed_shape(SCALE_EXPONENT_BITS)
+    return data.StructLayout(members)
+
+
+SCALE_LAYOUT = data.StructLayout(
+    {"isd": ISD_BITS, "exponent": signed_shape(SCALE_EXPONENT_BITS)}
+)
+"""The ISD of a row."""
+
+
+def meta_layout(configuration: Configuration) -> data.StructLayout:
+    """What goes out beside a beat: `flags` are valid in the last one."""
+    what = configuration.what
+    return data.StructLayout(
+        {
+            "id": what.id_bits,
+            "token": what.token_bits,
+            "tail": max(1, clog2(configuration.how.p_n)),
+            "null": 1,
+            "last": 1,
+            "flags": len(RowFlag),
+        }
+    )
+
+
+class NormalizationUnit(wiring.Component):
+    """p_n elements a cycle from the row buffer through the lanes; rows follow each other without a bubble.
+
+    Latency: `haan.latency.normalization_latency` from `issue` to `o_valid`.
+
+    Members
+    -------
+    order_valid, order, order_ready : rows under way, in order
+    window_valid, window, window_ready : rows whose window is known, in order (null rows have none)
+    end_valid, end, end_ready : faults of the rows that have ended, in order
+    available, z : the row buffer; z in the cycle after it is read
+    mean_row, mean; scale_row, scale : the stores of mean and ISD, by row; they answer in the next cycle
+    credit : a beat may be sent
+    issue, meta : a beat is under way
+    read : it takes a beat of the row buffer
+    o_valid, y, overflow : its result; overflow is that of the row up to this beat
+    write_* : gamma and beta: one parameter a cycle
+    """
+
+    def __init__(self, configuration: Configuration) -> None:
+        self.configuration = configuration
+        self.what, self.how = configuration.what, configuration.how
+        self.numerics = Numerics(configuration)
+        what, p_n = self.what, self.how.p_n
+        row_bits = clog2(buffer_depth(configuration))
+        members: dict[str, wiring.Member] = {
+            "order_valid": In(1),
+            "order": In(order_layout(configuration)),
+            "order_ready": Out(1),
+            "window_valid": In(1),
+            "window": In(window_layout(configuration)),
+            "window_ready": Out(1),
+            "end_valid": In(1),
+            "end": In(len(RowFlag)),
+            "end_ready": Out(1),
+            "available": In(1),
+            "z": In(FP16.width * p_n),
+            "scale_row": Out(row_bits),
+            "scale": In(SCALE_LAYOUT),
+            "credit": In(1),
+            "issue": Out(1),
+            "meta": Out(meta_layout(configuration)),
+            "read": Out(1),
+            "o_valid": Out(1),
+            "y": Out(FP16.width * p_n),
+            "overflow": Out(1),
+        }
+        if what.layernorm:
+            members |= {"mean_row": Out(row_bits), "mean": In(self.numerics.window)}
+        if what.gamma:
+            members |= {
+                "write_valid": In(1),
+                "write_beta": In(1),
+                "write_slot": In(what.slot_bits),
+                "write_index": In(max(1, clog2(what.max_n))),
+                "write_data": In(what.parameters.width),
+                "write_one_plus": In(1),
+            }
+        super().__init__(members)
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        beat, last = self._issue(m)
+        p = Pipe(m, self.how.cuts, valid=self.issue)
+        operands = self._operands(m, p, beat)
+        end_of_row = p.let("end_of_row", last)
+        p.now = BUFFER_LATENCY
+        z = Signal(FP16.width * self.how.p_n, reset_less=True)
+        m.d.sync += z.eq(self.z)
+        lanes = [Shared(Lane, self.configuration) for _ in range(self.how.p_n)]
+        for index, lane in enumerate(lanes):
+            m.submodules[f"lane{index}"] = lane
+            m.d.comb += lane.z.eq(z[16 * index : 16 * index + 16])
+            for name, value in operands.items():
+                each = len(getattr(lane, name))
+                shared = len(value) == each
+                part = value if shared else value[each * index : each * (index + 1)]
+                m.d.comb += getattr(lane, name).eq(part)
+        p.now = normalization_latency(self.configuration)
+        sofar, overflow = Signal(), Signal()
+        m.d.comb += overflow.eq(sofar | Cat(lane.overflow for lane in lanes).any())
+        with m.If(p.valid()):
+            m.d.sync += sofar.eq(overflow & ~p(end_of_row))
+        m.d.comb += [
+            self.o_valid.eq(p.valid()),
+            self.y.eq(Cat(lane.y for lane in lanes)),
+            self.overflow.eq(overflow),
+        ]
+        return m
+
+    def _issue(self, m: Module) -> tuple[Signal, Signal]:
+        """Sends the next beat of the oldest row as soon as all that it needs is there."""
+        order, window = self.order, self.window
+        beat, last, ready = Signal(len(order.beats)), Signal(), Signal()
+        m.d.comb += [
+            last.eq(order.null | (beat == order.beats)),
+            ready.eq(order.null | (self.window_valid & self.available)),
+            self.issue.eq(self.order_valid & ready & self.credit & (~last | self.end_valid)),
+            self.read.eq(self.issue & ~order.null),
+            self.order_ready.eq(self.issue & last),
+            self.end_ready.eq(self.issue & last),
+            self.window_ready.eq(self.issue & last & ~order.null),
+            self.meta.id.eq(order.id),
+            self.meta.token.eq(order.token),
+            self.meta.tail.eq(order.tail),
+            self.meta.null.eq(order.null),
+            self.meta.last.eq(last),
+        ]
+        own = Mux(window.nonfinite, RowFlag.NONFINITE.value, 0)
+        own |= Mux(window.zero_variance & ~window.nan, RowFlag.ZERO_VARIANCE.value, 0)
+        m.d.comb += self.meta.flags.eq(self.end | Mux(order.null, 0, own))
+        with m.If(self.issue):
+            m.d.sync += beat.eq(Mux(last, 0, beat + 1))
+        return beat, last
+
+    def _operands(self, m: Module, p: Pipe, beat: Signal) -> dict[str, Any]:
+        """The lanes' operands, each at the time at which the lanes use it: constants of the row, and parameters of the beat."""
+        row = Signal(clog2(buffer_depth(self.configuration)))
+        m.d.sync += row.eq(row + self.window_ready)
+        at = self._times()
+        number = p.let("row", row)
+        operands: dict[str, Any] = {}
+        nan = p.let("row_nan", self.order.null | self.window.nan)
+        operands["nan"] = p.at(nan, at["nan"])
+        m.d.comb += self.scale_row.eq(p.at(number, at["isd"] - 1))
+        operands |= {"isd": self.scale.isd, "scale_exponent": self.scale.exponent}
+        if self.what.layernorm:
+            shift = p.let("shift", self.window.shift)
+            operands["shift"] = p.at(shift, at["shift"])
+            m.d.comb += self.mean_row.eq(p.at(number, at["mean"] - 1))
+            operands["mean"] = self.mean
+        if self.what.cast_before_gamma:
+            operands["cast"] = p.at(p.let("cast", self.order.cast), at["cast"])
+        if self.what.gamma:
+            operands |= self._parameters(m, p, beat, at)
+        return operands
+
+    def _times(self) -> dict[str, int]:
+        what = self.what
+        names = ["isd", "nan"]
+        names += ["shift", "mean"] * what.layernorm + ["cast"] * what.cast_before_gamma
+        names += ["gamma"] * what.gamma + ["beta"] * what.beta
+        return {name: BUFFER_LATENCY + operand_time(self.configuration, name) for name in names}
+
+    def _parameters(self, m: Module, p: Pipe, beat: Signal, at: dict[str, int]) -> dict[str, Any]:
+        """Gamma and beta, read from their memories in time."""
+        m.submodules.encoder = encoder = ParameterEncoder(self.configuration)
+        w = Pipe(m, frozenset(), valid=self.write_valid)
+        slot, index = w.input(self.write_slot), w.input(self.write_index)
+        to_beta = w.input(self.write_beta)
+        m.d.comb += [encoder.data.eq(self.write_data), encoder.one_plus.eq(self.write_one_plus)]
+        w.now = encoder.latency
+        number, slots = p.let("beat", beat), p.let("slot", self.order.slot)
+        kinds: list[tuple[str, int, Any]] = [("gamma", GammaLayout(self.what).width, ~w(to_beta))]
+        if self.what.beta:
+            kinds.append(("beta", BetaLayout(self.what).width, w(to_beta)))
+        operands = {}
+        for name, width, selected in kinds:
+            memory = ParameterMemory(self.configuration, width)
+            m.submodules[f"{name}_memory"] = memory
+            used: Staged = p.let(f"uses_{name}", getattr(self.order, name))
+            time = at[name] - ParameterMemory.LATENCY
+            m.d.comb += [
+                memory.write_enable.eq(w.valid() & selected),
+                memory.write_slot.eq(w(slot)),
+                memory.write_index.eq(w(index)),
+                memory.write_data.eq(getattr(encoder, name)),
+                memory.read_slot.eq(p.at(slots, time)),
+                memory.read_beat.eq(p.at(number, time)),
+                memory.enable.eq(p.at(used, time)),
+            ]
+            operands[name] = memory.read_data
+        return operands
