@@ -4,7 +4,7 @@
 
 from collections.abc import Sequence
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, ValueLike
+from amaranth.hdl import Cat, Const, Module, Mux, Shape, Signal, Value, ValueLike
 
 from ..numerics import clog2
 from ..products import DIGIT, WIDE_DIGIT, digit_counts, is_serial, is_summed, serial_latency, serial_split
@@ -85,7 +85,7 @@ def shift_left(m: Module, name: str, value: Value, amount: Value, width: int) ->
         bits = amount[low : low + 2]
         step = 1 << low
         grown = min(width, len(value) + step * ((1 << len(bits)) - 1))
-        shifted = Signal(grown, name=f"{name}_{low}")
+        shifted = Signal(Shape(grown, value.shape().signed), name=f"{name}_{low}")
         choices = [_shifted(value, k * step, grown) for k in range(1 << len(bits))]
         m.d.comb += shifted.eq(choose(bits, choices))
         value = shifted
@@ -93,7 +93,8 @@ def shift_left(m: Module, name: str, value: Value, amount: Value, width: int) ->
 
 
 def _shifted(value: Value, distance: int, width: int) -> Value:
-    return _extend(Cat(Const(0, distance), value) if distance else value, width)
+    moved = Cat(Const(0, distance), value)
+    return _extend(moved.as_signed() if value.shape().signed else moved, width)
 
 
 def top_bits(

@@ -245,7 +245,7 @@ class Lane(wiring.Component):
         trailing = Mux(
             p(product_leads), beta_frame, Cat(Const(0, frame - bits - 1), p(term), Const(0, 1))
         )
-        away = p(distance) ^ (~p(product_leads)).replicate(len(p(distance)))
+        away = p(distance).as_unsigned() ^ (~p(product_leads)).replicate(len(p(distance)))
         far = away[5:].any()
         shifted = shift_right_jam(m, "trailing_shifted", trailing, away[:5] | far.replicate(5))
         leading, trailing = p.let("leading", leading), p.let("trailing", shifted)

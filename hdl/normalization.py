@@ -148,8 +148,9 @@ class NormalizationUnit(wiring.Component):
         p.now = normalization_latency(self.configuration)
         sofar, overflow = Signal(), Signal()
         m.d.comb += overflow.eq(sofar | Cat(lane.overflow for lane in lanes).any())
+        kept = overflow & ~p(end_of_row)
         with m.If(p.valid()):
-            m.d.sync += sofar.eq(overflow & ~p(end_of_row))
+            m.d.sync += sofar.eq(kept)
         m.d.comb += [
             self.o_valid.eq(p.valid()),
             self.y.eq(Cat(lane.y for lane in lanes)),

@@ -8,7 +8,8 @@
     p.cut("add")                    # a register here, if the configuration has this cut
     result = p.let("result", p(total) * p(a))
 
-`p(value)` is the value as it stands at the current time; the registers that carry it there are made once and shared.
+`p(value)` is the value as it stands at the current time; the registers that carry it there are made once and shared. Ask for it outside
+of `m.If` and the like: registers made inside would stand still with the condition.
 """
 
 from amaranth.hdl import Module, Shape, Signal, Value, ValueLike

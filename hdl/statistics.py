@@ -141,8 +141,9 @@ class StatisticsUnit(wiring.Component):
             for name, term in sums.items()
         }
         flag = Signal(name="nonfinite_total", reset_less=True)
+        sofar = (flag & ~p(first)) | p(bad)
         with m.If(p.valid()):
-            m.d.sync += flag.eq((flag & ~p(first)) | p(bad))
+            m.d.sync += flag.eq(sofar)
         done = p.let("done", p.valid() & p(last), control=True)
         p.now += 1
         nonfinite = p.input(flag)
@@ -175,8 +176,9 @@ class StatisticsUnit(wiring.Component):
     ) -> Staged:
         """The running sum of a row, as it stands after the beat; its carries stay inside the segment."""
         total = Signal(width, name=f"{name}_total", reset_less=True)
+        sofar = Mux(p(first), 0, total) + p(term)
         with m.If(p.valid()):
-            m.d.sync += total.eq(Mux(p(first), 0, total) + p(term))
+            m.d.sync += total.eq(sofar)
         return Staged(total, p.now + 1)
 
     def _join_sum(self, m: Module, low: Value, high: Value) -> Value:
