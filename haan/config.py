@@ -6,13 +6,18 @@ It is read from TOML (`Configuration.from_toml`, `Configuration.preset`) and eve
 golden model, the latencies, the testbenches.
 """
 
+import ast
+import difflib
 import hashlib
+import json
+import re
 import tomllib
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic_core import ErrorDetails
 
 from .formats import FP16, FP32, FloatFormat
 from .pipeline import PIPELINES
@@ -33,7 +38,7 @@ def _nearest_power_of_two(value: int, low: int, high: int) -> int:
 class What(BaseModel):
     """What the accelerator can do; each row chooses among this at run time."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     formats: Annotated[tuple[Literal["fp16"], ...], Field(min_length=1, max_length=1)] = ("fp16",)
     """Formats of input and output."""
@@ -67,7 +72,10 @@ class What(BaseModel):
     @classmethod
     def _unique(cls, norms: tuple[str, ...]) -> tuple[str, ...]:
         if len(set(norms)) != len(norms):
-            raise ValueError(f"{norms} names a norm twice; nearest that works: {sorted(set(norms))}")
+            unique = list(dict.fromkeys(norms))
+            raise ValueError(
+                f"{list(norms)} names a norm twice; nearest that works: norms = {unique}"
+            )
         return norms
 
     @model_validator(mode="after")
@@ -138,7 +146,7 @@ class How(BaseModel):
     """How the accelerator is built: speed and area. Results depend on `seed`, `segments`, `segment_slopes`, `newton_steps`
     and `accumulator` alone, never on lanes, interval or pipeline."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     p_d: Annotated[int, Field(ge=1, le=1024)] = 8
     """Lanes of the statistics unit: a power of two that divides p_n."""
@@ -160,9 +168,14 @@ class How(BaseModel):
 
     @model_validator(mode="after")
     def _lanes(self) -> Self:
-        for name, value in (("p_n", self.p_n), ("p_d", self.p_d)):
+        # The other count of lanes bounds the nearest, unless it is no power of two itself.
+        least = self.p_d if not self.p_d & (self.p_d - 1) else 1
+        for name, value, low, high in (
+            ("p_n", self.p_n, least, 1024),
+            ("p_d", self.p_d, 1, self.p_n),
+        ):
             if value & (value - 1):
-                nearest = _nearest_power_of_two(value, 1, 1024)
+                nearest = _nearest_power_of_two(value, low, high)
                 raise ValueError(
                     f"{name} = {value} is not a power of two, so a beat's elements can't be numbered by bits; "
                     f"nearest that works: {name} = {nearest}"
@@ -208,7 +221,8 @@ class Configuration(BaseModel):
     def from_dict(cls, data: dict[str, Any], origin: str = "configuration") -> "Configuration":
         """Validates plain data; raises ConfigurationError with one sentence per fault."""
         try:
-            return cls.model_validate(data)
+            # As JSON, because lists are tuples there even where types are strict: true is no number, and "8" isn't either.
+            return cls.model_validate_json(json.dumps(data, default=str), strict=True)
         except ValidationError as error:
             raise ConfigurationError(f"{origin}: {_sentence(error)}") from None
 
@@ -253,7 +267,11 @@ class Configuration(BaseModel):
 def presets() -> list[str]:
     """Names of the presets."""
     folder = resources.files("haan").joinpath("presets")
-    return sorted(entry.name.removesuffix(".toml") for entry in folder.iterdir() if entry.name.endswith(".toml"))
+    return sorted(
+        entry.name.removesuffix(".toml")
+        for entry in folder.iterdir()
+        if entry.name.endswith(".toml")
+    )
 
 
 def _sentence(error: ValidationError) -> str:
@@ -262,8 +280,29 @@ def _sentence(error: ValidationError) -> str:
         where = ".".join(str(part) for part in fault["loc"])
         message = fault["msg"].removeprefix("Value error, ")
         if fault["type"] == "extra_forbidden":
-            message = "is not a field of the configuration"
-        elif fault["type"] != "value_error":
-            message = f"{message} (got {fault['input']!r})"
-        parts.append(f"{where}: {message}" if where else message)
+            message = f"{where} is not a field of the configuration"
+        elif fault["type"] == "value_error":
+            message = f"{where}: {message}" if where else message
+        else:
+            message = f"{where} = {fault['input']!r}: {message[:1].lower()}{message[1:]}"
+            message += _advice(fault)
+        parts.append(message)
     return "; ".join(parts)
+
+
+def _advice(fault: ErrorDetails) -> str:
+    """The nearest value that works, where the fault knows what works."""
+    context, value = fault.get("ctx", {}), fault["input"]
+    nearest = context.get("ge", context.get("le"))
+    if fault["type"] == "literal_error":
+        allowed = [
+            ast.literal_eval(word) for word in re.findall(r"'[^']*'|\d+", context["expected"])
+        ]
+        if isinstance(value, str) and isinstance(allowed[0], str):
+            nearest = difflib.get_close_matches(value, allowed, 1, cutoff=0.0)[0]
+        elif isinstance(value, int) and isinstance(allowed[0], int):
+            nearest = min(allowed, key=lambda number: abs(number - value))
+    fields = [part for part in fault["loc"] if isinstance(part, str)]
+    if nearest is None or fields[-1:] != [fault["loc"][-1]]:
+        return ""
+    return f"; nearest that works: {fields[-1]} = {nearest!r}"
