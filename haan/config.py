@@ -233,7 +233,7 @@ class Configuration(BaseModel):
             data = tomllib.loads(Path(path).read_text(encoding="utf-8"))
         except OSError as error:
             raise ConfigurationError(f"{path}: can't be read: {error.strerror or error}") from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        except (ValueError, RecursionError) as error:
             raise ConfigurationError(f"{path}: is not valid TOML: {error}") from None
         return cls.from_dict(data, str(path))
 
