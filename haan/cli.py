@@ -1,0 +1,280 @@
+# SPDX-FileCopyrightText: 2026 The HAAN developers
+# SPDX-License-Identifier: Apache-2.0
+"""The command `haan`.
+
+Exit status: 0; 1 where hardware or installation turned out bad; 2, with one sentence, where the input was.
+"""
+
+import hashlib
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from . import __version__, doctor, latency, tensors
+from .config import Configuration, ConfigurationError, presets
+from .tools import require_simulator
+
+MANIFEST_SCHEMA = 1
+"""Schema of manifest.json."""
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+)
+
+
+class SimulatorName(StrEnum):
+    """Simulators to choose from."""
+
+    verilator = "verilator"
+    icarus = "icarus"
+
+
+Config = Annotated[
+    Path | None, typer.Argument(metavar="CONFIG.toml", help="Configuration; or give --preset.")
+]
+Preset = Annotated[
+    str | None, typer.Option("--preset", metavar="NAME", help=f"One of: {', '.join(presets())}.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, on stdout.")]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command and returns its exit status."""
+    try:
+        return app(arguments, standalone_mode=False) or 0
+    except typer.TyperException as error:
+        return _refuse(error.format_message())
+    except ConfigurationError as error:
+        return _refuse(str(error))
+    except (KeyboardInterrupt, typer.Abort):
+        return _refuse("interrupted", 130)
+
+
+@app.callback(invoke_without_command=True)
+def _haan(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    """Generator of LayerNorm and RMSNorm accelerators for FPGAs."""
+    if version:
+        print(__version__)
+        raise typer.Exit
+
+
+@app.command()
+def generate(
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="DIR", help="Folder; made if missing.")
+    ],
+    config: Config = None,
+    preset: Preset = None,
+    json_: Json = False,
+) -> None:
+    """Writes the accelerator's Verilog, DIR/haan_core.v, and DIR/manifest.json: ports, latencies, configuration.
+
+    Example: `haan generate --preset ecp5 -o build/ecp5`
+    """
+    configuration = _configuration(config, preset)
+    _make_folder(output)
+    with _progress() as step:
+        step("Generating Verilog")
+        manifest = _generate(configuration, output)
+    if json_:
+        _print_json(manifest | {"folder": str(output)})
+    else:
+        print(f"{output / 'haan_core.v'}: module haan_core, {len(manifest['ports'])} ports")
+        print(f"{output / 'manifest.json'}: ports, latencies, configuration")
+
+
+@app.command()
+def simulate(
+    input_: Annotated[
+        Path,
+        typer.Option(
+            "--input",
+            metavar="X.npz",
+            help="x (rows, N), optional gamma and beta (N), scalars eps, mode, ...",
+        ),
+    ],
+    config: Config = None,
+    preset: Preset = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", metavar="Y.npz", help="Where to write y, cycles and flags."),
+    ] = None,
+    simulator: Annotated[
+        SimulatorName, typer.Option(help="What simulates the Verilog.")
+    ] = SimulatorName.verilator,
+    waves: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Record waves: VCD with Verilator, FST with Icarus."),
+    ] = None,
+    json_: Json = False,
+) -> None:
+    """Simulates the Verilog on real rows: cycles, error against float64, comparison with the golden model.
+
+    Exit status 1 where the hardware is not bit-exact with the golden model.
+
+    Example: `haan simulate --preset tiny --input rows.npz --output normalized.npz`
+    """
+    configuration = _configuration(config, preset)
+    given = tensors.Tensors.read(input_, configuration)
+    require_simulator(simulator.value)
+    for path in (output, waves):
+        if path is not None:
+            _require_writable(path)
+    # Imported here: what precedes works without cocotb.
+    from .report import as_table, measure
+    from .sim import SimulationError
+
+    try:
+        with _progress() as step:
+            outcome = measure(configuration, given, simulator.value, waves, step)
+    except SimulationError as error:
+        raise typer.Exit(_refuse(str(error), 1)) from None
+    if output is not None:
+        tensors.write(output, outcome.y, outcome.cycles, outcome.flags)
+    report = outcome.report
+    if json_:
+        _print_json(asdict(report) | {"bit_exact": report.bit_exact})
+    else:
+        Console().print(as_table(report))
+    if not report.bit_exact:
+        raise typer.Exit(1)
+
+
+@app.command("doctor")
+def doctor_(json_: Json = False) -> None:
+    """Says which tools are here, and which command installs a missing one.
+
+    Exit status 1 where `haan generate` or `haan simulate` lacks one.
+
+    Example: `haan doctor`
+    """
+    lines = doctor.diagnose()
+    if json_:
+        _print_json(doctor.as_json(lines))
+    else:
+        Console().print(doctor.as_table(lines))
+    if not doctor.healthy(lines):
+        raise typer.Exit(1)
+
+
+@app.command()
+def schema() -> None:
+    """Prints the JSON schema of configurations, for editors and scripts.
+
+    Example: `haan schema > configuration.schema.json`
+    """
+    _print_json(Configuration.model_json_schema(by_alias=True))
+
+
+def _configuration(config: Path | None, preset: str | None) -> Configuration:
+    if (config is None) == (preset is None):
+        raise ConfigurationError("give either a configuration file or --preset NAME")
+    if config is not None:
+        configuration = Configuration.from_toml(config)
+    else:
+        configuration = Configuration.preset(preset or "")
+    n_sub = configuration.what.n_sub
+    if n_sub is not None:
+        _say(
+            f"warning: n_sub = {n_sub}: rows take their statistics from {n_sub} elements; subsampling ruined the model that "
+            "was measured (SmolLM2-135M), whose energy sits in a few channels: check your own model first"
+        )
+    return configuration
+
+
+def _generate(configuration: Configuration, folder: Path) -> dict[str, Any]:
+    # Imported here: Amaranth takes a moment to load, and no other command needs it at once.
+    from . import hdl
+
+    verilog = hdl.generate(configuration)
+    manifest = {
+        "schema": MANIFEST_SCHEMA,
+        "version": __version__,
+        "digest": configuration.digest(),
+        "top": "haan_core",
+        "verilog": "haan_core.v",
+        "verilog_sha256": hashlib.sha256(verilog.encode()).hexdigest(),
+        "ports": [
+            {"name": name, "direction": direction, "width": width}
+            for name, direction, width in hdl.ports(configuration)
+        ],
+        "latency_cycles": {
+            "statistics": latency.statistics_latency(configuration),
+            "inverse_sqrt": latency.inverse_sqrt_latency(configuration),
+            "normalization": latency.normalization_latency(configuration),
+            "core": latency.core_latency(configuration),
+        },
+        "configuration": configuration.to_dict(),
+    }
+    for name, text in (
+        ("haan_core.v", verilog),
+        ("manifest.json", json.dumps(manifest, indent=2) + "\n"),
+    ):
+        try:
+            (folder / name).write_text(text, encoding="utf-8", newline="\n")
+        except OSError as error:
+            raise _unwritable(folder / name, error) from None
+    return manifest
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _unwritable(folder, error) from None
+
+
+def _require_writable(path: Path) -> None:
+    """Tried before long work, so that its result isn't lost."""
+    _make_folder(path.parent)
+    there = path.exists()
+    try:
+        path.open("ab").close()
+        if not there:
+            path.unlink()
+    except OSError as error:
+        raise _unwritable(path, error) from None
+
+
+def _unwritable(path: Path, error: OSError) -> ConfigurationError:
+    return ConfigurationError(f"{path}: can't be written: {error.strerror or error}")
+
+
+@contextmanager
+def _progress() -> Iterator[Any]:
+    """A function that shows what is being done, with the time that it takes, where somebody watches."""
+    console = Console(stderr=True)
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as progress:
+        task = progress.add_task("", total=None)
+        yield lambda text: progress.update(task, description=text)
+
+
+def _print_json(value: object) -> None:
+    print(json.dumps(value, indent=2))
+
+
+def _say(text: str) -> None:
+    print(f"haan: {text}", file=sys.stderr)
+
+
+def _refuse(sentence: str, status: int = 2) -> int:
+    if sentence:  # There is none where the help was shown instead.
+        _say(sentence)
+    return status

@@ -1,0 +1,180 @@
+# SPDX-FileCopyrightText: 2026 The HAAN developers
+# SPDX-License-Identifier: Apache-2.0
+"""The tensors that `haan simulate` reads and writes, as .npz files."""
+
+import zipfile
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .config import Configuration, ConfigurationError
+from .layer import LayerSettings
+
+Array = NDArray[Any]
+
+SETTINGS = ("mode", "eps", "n_sub", "first", "stride", "cast_before_gamma")
+"""Scalars that are layer settings as they are."""
+FORMATS = ("format", "out_format")
+ARRAYS = ("x", "gamma", "beta")
+KNOWN = (*ARRAYS, *SETTINGS, "one_plus_gamma", *FORMATS)
+
+
+@dataclass(frozen=True, eq=False)
+class Tensors:
+    """Rows to normalize, and what to do with them, checked against a configuration."""
+
+    x: NDArray[np.float16]
+    """(rows, N)"""
+    gamma: Array | None
+    """(N,), float16 or float32: the build's parameter format."""
+    beta: Array | None
+    """(N,), as gamma."""
+    one_plus_gamma: bool
+    """gamma is an offset from one."""
+    settings: LayerSettings
+
+    @classmethod
+    def read(cls, path: Path, configuration: Configuration) -> "Tensors":
+        """Reads `x` (rows, N), optional `gamma` and `beta` (N), and scalars: `SETTINGS`, `one_plus_gamma`, `FORMATS`.
+
+        Numbers are float16, or float32 with values that the build's format holds exactly. Raises ConfigurationError with the file's
+        name for anything else.
+        """
+        arrays = _load(path)
+        try:
+            return cls._checked(arrays, configuration)
+        except ConfigurationError as error:
+            raise ConfigurationError(f"{path}: {error}") from None
+
+    @classmethod
+    def _checked(cls, arrays: dict[str, Array], configuration: Configuration) -> "Tensors":
+        unknown = sorted(arrays.keys() - set(KNOWN))
+        if unknown:
+            raise ConfigurationError(
+                f"array {unknown[0]!r} is not known; there are: {', '.join(KNOWN)}"
+            )
+        what = configuration.what
+        for name in FORMATS:
+            if name in arrays and _scalar(name, arrays[name]) not in what.formats:
+                raise ConfigurationError(
+                    f"{name} = {_scalar(name, arrays[name])!r}, but this build has formats = {list(what.formats)}"
+                )
+        x = _rows(arrays)
+        n = x.shape[1]
+        given = {name: _scalar(name, arrays[name]) for name in SETTINGS if name in arrays}
+        n_sub = given.get("n_sub", what.n_sub)
+        if isinstance(n_sub, int) and n_sub > n:
+            raise ConfigurationError(
+                f"n_sub = {n_sub} elements should enter the statistics, but a row of x has only {n}"
+            )
+        gamma, beta = (
+            _parameter(name, arrays[name], n, what.parameter_format) if name in arrays else None
+            for name in ("gamma", "beta")
+        )
+        one_plus_gamma = bool(
+            _scalar("one_plus_gamma", arrays.get("one_plus_gamma", np.array(False)))
+        )
+        if one_plus_gamma and not what.one_plus_gamma:
+            raise ConfigurationError(
+                "one_plus_gamma = true, but this build has one_plus_gamma = false"
+            )
+        if one_plus_gamma and gamma is None:
+            raise ConfigurationError("one_plus_gamma = true needs an array gamma, which is missing")
+        affine = "+".join(name for name in ("gamma", "beta") if name in arrays) or "none"
+        defaults = {"mode": what.norms[0], "n_sub": what.n_sub}
+        settings = LayerSettings.from_dict({**defaults, **given, "n": n, "affine": affine})
+        settings.check(configuration)
+        return cls(x, gamma, beta, one_plus_gamma, settings)
+
+
+def write(path: Path, y: Array, cycles: Array, flags: Array) -> None:
+    """Writes an .npz file under exactly this name; raises ConfigurationError if it can't.
+
+    y (rows, N); cycles (rows,), from the first input beat to each row's last output beat; flags (rows,), `haan.flags.RowFlag`.
+    """
+    try:
+        with path.open("wb") as file:
+            np.savez(file, y=y, cycles=cycles, flags=flags)
+    except OSError as error:
+        raise ConfigurationError(f"{path}: can't be written: {error.strerror or error}") from None
+
+
+def _load(path: Path) -> dict[str, Array]:
+    try:
+        with path.open("rb") as file:
+            if not zipfile.is_zipfile(file):
+                raise ValueError("it is not a zip archive")
+            file.seek(0)
+            with np.load(file, allow_pickle=False) as archive:
+                arrays = {name: archive[name] for name in archive.files}
+        for name, array in arrays.items():
+            if not isinstance(array, np.ndarray):
+                raise ValueError(f"{name!r} in it is not an array")
+    except OSError as error:
+        raise ConfigurationError(f"{path}: can't be read: {error.strerror or error}") from None
+    except (ValueError, EOFError, MemoryError, RuntimeError, zipfile.BadZipFile, zlib.error) as e:
+        raise ConfigurationError(f"{path}: is not a sound .npz file: {e}") from None
+    return arrays
+
+
+def _scalar(name: str, array: Array) -> Any:
+    if array.ndim:
+        raise ConfigurationError(f"{name} has shape {array.shape}, but must be a scalar")
+    return array.item()
+
+
+def _rows(arrays: dict[str, Array]) -> NDArray[np.float16]:
+    if "x" not in arrays:
+        there = ", ".join(arrays) or "none"
+        raise ConfigurationError(f"array x (rows, N) is missing; arrays in the file: {there}")
+    x = arrays["x"]
+    if x.ndim != 2 or not x.size:
+        raise ConfigurationError(
+            f"x has shape {x.shape}, but must be (rows, N) with at least one row and one element"
+        )
+    _require_float("x", x)
+    half = _half(x)
+    where = _differs(x, half)
+    if where is not None:
+        raise ConfigurationError(
+            f"x{list(where)} = {x[where]} is not an FP16 value; round x yourself: x.astype(numpy.float16)"
+        )
+    return half
+
+
+def _parameter(name: str, array: Array, n: int, parameter_format: str) -> Array:
+    if array.shape != (n,):
+        raise ConfigurationError(
+            f"{name} has shape {array.shape}, but must be ({n},) as a row of x"
+        )
+    _require_float(name, array)
+    if parameter_format == "fp32":
+        return array.astype(np.float32)
+    half = _half(array)
+    where = _differs(array, half)
+    if where is not None:
+        raise ConfigurationError(
+            f"{name}{list(where)} = {array[where]} is not an FP16 value, and this build stores FP16 parameters; "
+            'a build with parameter_format = "fp32" takes it'
+        )
+    return half
+
+
+def _require_float(name: str, array: Array) -> None:
+    if array.dtype not in (np.float16, np.float32):
+        raise ConfigurationError(f"{name} is {array.dtype}, but must be float16 or float32")
+
+
+def _half(array: Array) -> NDArray[np.float16]:
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        return array.astype(np.float16)
+
+
+def _differs(array: Array, half: NDArray[np.float16]) -> tuple[int, ...] | None:
+    """Index of the first element that FP16 doesn't hold."""
+    places = np.argwhere((half != array) & ~(np.isnan(half) & np.isnan(array)))
+    return tuple(int(i) for i in places[0]) if len(places) else None
