@@ -1,0 +1,338 @@
+# SPDX-FileCopyrightText: 2026 The HAAN developers
+# SPDX-License-Identifier: Apache-2.0
+"""What the netlist proves of the generated hardware: no combinational way through the streams, no latch, no memory that tools
+get wrong. And the measures of `haan.netlist` and `haan.synthesis`, on circuits whose figures are known."""
+
+import re
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+
+from haan.config import Configuration
+from haan.hdl import generate, generate_unit, ports
+from haan.netlist import Cell, Netlist, NetlistError, area, depth
+from haan.synthesis import (
+    SynthesisError,
+    harness,
+    map_verilog,
+    read_ports,
+    read_report,
+    route_ecp5,
+    run_yosys,
+)
+
+SMALL = Configuration.preset("tiny").with_(max_n=16, p_n=1, p_d=1)
+CONFIGURATIONS = {
+    "one lane": SMALL,
+    "two lanes": Configuration.preset("tiny"),
+    "rmsnorm": SMALL.with_(norms=["rmsnorm"], affine="none", pipeline="short"),
+    "subsampling": SMALL.with_(subsampling=True, p_n=4, p_d=2, parameter_format="fp32"),
+    "shared multipliers": SMALL.with_(isd_interval=16, cast_before_gamma=True),
+}
+
+FLATTEN = [
+    "proc",
+    "check -assert",
+    "flatten",
+    "opt_expr",
+    "opt_clean",
+    "opt",
+    "memory -nomap",
+    "delete t:$scopeinfo",
+    "select -set registers t:*dff*",
+    "simplemap t:* @registers %d",
+    "opt_clean",
+]
+"""To one module of single gates, in which registers and memories are still whole. `memory` finds transparent read ports."""
+
+REGISTERS = {"$dff", "$dffe", "$sdff", "$sdffe", "$sdffce"}
+"""Whose output changes with the clock alone. An asynchronous reset or a latch passes its inputs on."""
+
+
+def flat_netlist(verilog: str, top: str) -> Netlist:
+    with TemporaryDirectory() as folder:
+        script = [f"hierarchy -check -top {top}", *FLATTEN]
+        return Netlist(run_yosys(verilog, script, Path(folder), "flat"), top)
+
+
+@cache
+def core_verilog(name: str) -> str:
+    return generate(CONFIGURATIONS[name])
+
+
+@cache
+def core_netlist(name: str) -> Netlist:
+    return flat_netlist(core_verilog(name), "haan_core")
+
+
+def flag(cell: Cell, parameter: str) -> bool:
+    """Whether a parameter has any bit that isn't 0."""
+    return set(cell.parameters[parameter]) != {"0"}
+
+
+def holds_state(cell: Cell) -> bool:
+    """Whether the outputs of a cell change with the clock alone."""
+    if cell.kind == "$mem_v2":
+        return set(cell.parameters["RD_CLK_ENABLE"]) == {"1"}
+    return cell.kind in REGISTERS
+
+
+def ways_through(netlist: Netlist, outputs: list[str]) -> list[str]:
+    """The combinational ways from any input port to these output ports, one for each output bit that has one."""
+    ends = {
+        bit: name
+        for name, port in netlist.ports.items()
+        if port.direction == "input"
+        for bit in port.bits
+    }
+    ways = []
+    for name in outputs:
+        for index, bit in enumerate(netlist.ports[name].bits):
+            way = (
+                netlist.combinational_path(bit, ends, holds_state) if bit in netlist.names else None
+            )
+            if way:
+                ways.append(f"{' -> '.join([way[0], *way[1:-1], name])} (bit {index})")
+    return ways
+
+
+def stream_outputs(netlist: Netlist) -> list[str]:
+    return [
+        name
+        for name, port in netlist.ports.items()
+        if port.direction == "output" and name.startswith(("s_axis_", "m_axis_"))
+    ]
+
+
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_no_input_reaches_a_stream_output_combinationally(name: str) -> None:
+    netlist = core_netlist(name)
+    outputs = stream_outputs(netlist)
+    promised = [port for port, direction, _ in ports(CONFIGURATIONS[name]) if direction == "output"]
+    assert sorted(outputs) == sorted(promised)
+    assert ways_through(netlist, outputs) == []
+
+
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_no_latches(name: str) -> None:
+    kinds = core_netlist(name).counts
+    assert [kind for kind in kinds if "latch" in kind.lower() or "$sr" in kind] == []
+    # Every other kind of state than plain registers and memories would show here.
+    assert {kind for kind in kinds if "ff" in kind} <= REGISTERS
+
+
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_no_transparent_memory_ports(name: str) -> None:
+    memories = [cell for cell in core_netlist(name).cells if cell.kind.startswith("$mem")]
+    assert {cell.kind for cell in memories} == {"$mem_v2"}
+    assert [cell.name for cell in memories if flag(cell, "RD_TRANSPARENCY_MASK")] == []
+    # What is written must be block RAM everywhere: read with the clock.
+    written = [cell for cell in memories if int(cell.parameters["WR_PORTS"], 2)]
+    assert written
+    assert [cell.name for cell in written if not holds_state(cell)] == []
+
+
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_no_empty_modules(name: str, tmp_path: Path) -> None:
+    script = ["hierarchy -check -top haan_core", "proc"]
+    modules = run_yosys(core_verilog(name), script, tmp_path, "modules")["modules"]
+    assert len(modules) > 3
+    for module in modules.values():
+        assert module["cells"]
+        assert {port["direction"] for port in module["ports"].values()} == {"input", "output"}
+
+
+PLANTED = {
+    "wire": "assign ready = valid;",
+    "logic": "reg s; always @(posedge clk) s <= other; assign ready = s & ~valid;",
+    "latch": "reg s; always @* if (other) s = valid; assign ready = s;",
+    "asynchronous reset": (
+        "reg s; always @(posedge clk or posedge valid) if (valid) s <= 0; else s <= other; assign ready = s;"
+    ),
+    "memory": (
+        "reg [1:0] m [3:0]; reg [1:0] w; always @(posedge clk) begin w <= w + 1; m[w] <= w; end "
+        "assign ready = m[{valid, other}];"
+    ),
+    "module": "inner inner(.a(valid), .b(other), .y(ready));",
+}
+INNER = "module inner(input a, input b, output y); assign y = a ? b : 1'b1; endmodule\n"
+
+
+@pytest.mark.parametrize("kind", PLANTED)
+def test_planted_way_is_found(kind: str) -> None:
+    body = PLANTED[kind]
+    verilog = (
+        f"{INNER}module top(input clk, input valid, input other, output ready); {body} endmodule"
+    )
+    (way,) = ways_through(flat_netlist(verilog, "top"), ["ready"])
+    assert way.startswith(("valid", "other"))
+    assert way.endswith("ready (bit 0)")
+
+
+def test_registered_way_is_no_way() -> None:
+    verilog = (
+        "module top(input clk, input rst, input valid, output ready); reg s; "
+        "always @(posedge clk) if (rst) s <= 0; else s <= valid; assign ready = s; endmodule"
+    )
+    assert ways_through(flat_netlist(verilog, "top"), ["ready"]) == []
+
+
+def test_way_planted_in_the_core_is_found() -> None:
+    verilog = core_verilog("one lane")
+    source = ".i_ready(s_axis_tready)"
+    declaration = "wire s_axis_tready;"
+    assert (verilog.count(source), verilog.count(declaration)) == (1, 1)
+    extra = "wire planted; assign s_axis_tready = planted | m_axis_tready;"
+    planted = verilog.replace(source, ".i_ready(planted)")
+    planted = planted.replace(declaration, f"{declaration} {extra}")
+    netlist = flat_netlist(planted, "haan_core")
+    (way,) = ways_through(netlist, stream_outputs(netlist))
+    assert way == "m_axis_tready -> s_axis_tready (bit 0)"
+
+
+def test_transparent_port_is_found() -> None:
+    verilog = (
+        "module top(input clk, input [7:0] d, input [3:0] w, input [3:0] r, output [7:0] q); "
+        "reg [7:0] m [15:0]; reg [3:0] a; assign q = m[a]; "
+        "always @(posedge clk) begin a <= r; m[w] <= d; end endmodule"
+    )
+    (memory,) = [cell for cell in flat_netlist(verilog, "top").cells if cell.kind == "$mem_v2"]
+    assert flag(memory, "RD_TRANSPARENCY_MASK")
+
+
+# The measures, on circuits whose figures are known by thought.
+
+XOR = """
+module top(input clk, input [6:0] a, output reg y);
+  reg [6:0] r;
+  always @(posedge clk) begin r <= a; y <= ^r; end
+endmodule
+"""
+ADDER = """
+module top(input clk, input [31:0] a, input [31:0] b, output reg [31:0] y);
+  reg [31:0] r, s;
+  always @(posedge clk) begin r <= a; s <= b; y <= r + s; end
+endmodule
+"""
+MULTIPLIER = """
+module top(input clk, input [15:0] a, input [15:0] b, output reg [31:0] y);
+  reg [15:0] r, s;
+  always @(posedge clk) begin r <= a; s <= b; y <= r * s; end
+endmodule
+"""
+LOOP = """
+module top(input a, output y);
+  wire n = ~(a & y);
+  assign y = n ^ a;
+endmodule
+"""
+
+
+def test_depth_and_area_of_a_parity(tmp_path: Path) -> None:
+    netlist = map_verilog(XOR, "top", "xcup", tmp_path, "parity")
+    measured = depth(netlist)
+    assert area(netlist).registers == 8
+    assert area(netlist).luts == 2
+    assert (measured.lut_levels, measured.carry_chains, measured.carry_bits) == (2, 0, 0)
+    assert re.fullmatch(r"r\[\d+\]", measured.start)
+    assert measured.end == "y"
+
+
+@pytest.mark.parametrize("family", ["xcup", "ecp5"])
+def test_depth_and_area_of_an_adder(family: str, tmp_path: Path) -> None:
+    netlist = map_verilog(ADDER, "top", family, tmp_path, "adder")
+    measured = depth(netlist)
+    assert area(netlist).registers == 96
+    assert area(netlist).luts == 32
+    assert (measured.lut_levels, measured.carry_chains, measured.carry_bits) == (1, 1, 32)
+
+
+@pytest.mark.parametrize("family", ["xcup", "ecp5"])
+def test_depth_and_area_of_a_multiplier(family: str, tmp_path: Path) -> None:
+    netlist = map_verilog(MULTIPLIER, "top", family, tmp_path, "multiplier")
+    assert area(netlist).multipliers == 1
+    assert area(netlist).luts == 0
+    assert depth(netlist).lut_levels == 0
+
+
+def test_depth_refuses_a_loop(tmp_path: Path) -> None:
+    netlist = map_verilog(LOOP, "top", "xcup", tmp_path, "loop")
+    with pytest.raises(NetlistError, match="depends on itself"):
+        depth(netlist)
+
+
+def test_depth_refuses_an_unknown_cell(tmp_path: Path) -> None:
+    verilog = XOR.replace("^r", "q").replace(
+        "endmodule", "wire q; mystery it(.a(r), .b(q)); endmodule"
+    )
+    verilog += "(* blackbox *) module mystery(input [6:0] a, output b); endmodule"
+    netlist = map_verilog(verilog, "top", "xcup", tmp_path, "unknown")
+    with pytest.raises(NetlistError, match="mystery"):
+        depth(netlist)
+
+
+def test_harness_keeps_all_logic(tmp_path: Path) -> None:
+    """A harness adds its own registers to a lane, and nothing of the lane is lost."""
+    verilog = generate_unit(SMALL, "lane")
+    found = read_ports(verilog, "lane", tmp_path)
+    alone = area(map_verilog(verilog, "lane", "ecp5", tmp_path, "alone"))
+    source = verilog + harness(found, "lane")
+    netlist = map_verilog(source, "harness", "ecp5", tmp_path, "harnessed")
+    fed = sum(
+        port.width for name, port in found.items() if port.direction == "input" and name != "clk"
+    )
+    caught = sum(port.width for port in found.values() if port.direction == "output")
+    assert area(netlist).registers == alone.registers + fed + 2 * caught
+    assert area(netlist).multipliers == alone.multipliers == 2
+    assert sum(port.width for port in netlist.ports.values()) == 3
+
+
+def test_harness_needs_a_clock(tmp_path: Path) -> None:
+    with pytest.raises(SynthesisError, match="clk"):
+        harness(read_ports(INNER, "inner", tmp_path), "inner")
+
+
+def test_failing_tool_says_why(tmp_path: Path) -> None:
+    with pytest.raises(SynthesisError, match="syntax error"):
+        run_yosys("module top(", [], tmp_path, "broken")
+
+
+@pytest.mark.slow
+def test_routing(tmp_path: Path) -> None:
+    routing = route_ecp5(MULTIPLIER, "top", tmp_path, "multiplier", device="25")
+    assert routing.used["MULT18X18D"] == 1
+    assert routing.used["TRELLIS_FF"] == 64 + 32 + 64
+    assert routing.path[0].kind == "clk-to-q"
+    assert routing.path[-1].kind == "setup"
+    assert 1000 / routing.mhz == pytest.approx(routing.logic_ns + routing.routing_ns, abs=0.01)
+    # Through a multiplier without registers of its own: 3.9 ns and the ways to and from it.
+    assert 80 < routing.mhz < 250
+    assert "MULT18X18D" in routing.through
+
+
+def report(*clocks: str) -> dict[str, Any]:
+    step = {"type": "setup", "delay": 0.5, "to": {"cell": "r", "port": "DI", "loc": [1, 1]}}
+    return {
+        "fmax": {clock: {"achieved": 125.0, "constraint": 100.0} for clock in clocks},
+        "critical_paths": [
+            {"from": "<async>", "to": "posedge clk", "path": [step, step]},
+            {"from": "posedge clk", "to": "posedge clk", "path": [step]},
+        ],
+        "utilization": {"TRELLIS_FF": {"used": 3, "available": 10}},
+    }
+
+
+def test_report_is_read() -> None:
+    routing = read_report(report("clk"))
+    assert routing.mhz == 125.0
+    assert [step.cell for step in routing.path] == ["r"]
+    assert (routing.used, routing.available) == ({"TRELLIS_FF": 3}, {"TRELLIS_FF": 10})
+
+
+@pytest.mark.parametrize("clocks", [(), ("clk", "other")])
+def test_report_with_other_than_one_clock_is_refused(clocks: tuple[str, ...]) -> None:
+    with pytest.raises(SynthesisError, match="one was expected"):
+        read_report(report(*clocks))
