@@ -120,7 +120,7 @@ def harness(ports: dict[str, Port], top: str) -> str:
 
 _KINDS = re.compile(
     r"TRELLIS_FF|TRELLIS_DPR16X4|FD[RS]E|LUT[1-6]|CCU2C|CARRY4|PFUMX|L6MUX21|MUXF[789]|INV|MULT18X18D|DSP48E2|"
-    r"DP16KD|PDPW16KD|RAMB\d+E2"
+    r"DP16KD|PDPW16KD|ALU54B|RAMB\d+E2"
 )
 
 
@@ -178,9 +178,10 @@ class Routing:
 
     @property
     def through(self) -> str:
-        """The cells between, in order, equal neighbours counted."""
-        cells = [_kind(step.cell) for step in self.path if step.kind == "logic"]
-        return ", ".join(f"{len(list(run))} {kind}" for kind, run in groupby(cells))
+        """The cells between, in order, equal neighbours counted. nextpnr splits a carry cell in two; here it is one."""
+        cells = [step.cell.split("$CCU2_COMB")[0] for step in self.path if step.kind == "logic"]
+        kinds = groupby((cell for cell, _ in groupby(cells)), key=_kind)
+        return ", ".join(f"{len(list(run))} {kind}" for kind, run in kinds)
 
 
 def route_ecp5(
