@@ -156,7 +156,7 @@ WORDS = st.sampled_from(
     ]
 )
 NUMBERS = st.one_of(st.integers(-2, 70), st.integers(-1 << 40, 1 << 40))
-VALUES = {name: NUMBERS for name in (*INTEGERS, "isd_interval", "segments")}
+VALUES = dict.fromkeys((*INTEGERS, "isd_interval", "segments"), NUMBERS)
 VALUES |= dict.fromkeys(("affine", "parameter_format", "accumulator", "seed", "pipeline"), WORDS)
 VALUES |= dict.fromkeys(
     ("one_plus_gamma", "cast_before_gamma", "subsampling", "segment_slopes"), st.booleans()

