@@ -79,11 +79,13 @@ def leading_zeros(m: Module, name: str, value: Value) -> Value:
     return Cat(*[bit & ~zero for bit in count_bits], zero)
 
 
-def shift_left(m: Module, name: str, value: Value, amount: Value, width: int) -> Value:
-    """value << amount modulo 2^width, fine shifts first: cheapest where the value is narrow and the result wide."""
+def shift_left(
+    m: Module, name: str, value: Value, amount: Value, width: int, unit: int = 1
+) -> Value:
+    """value << (amount·unit) modulo 2^width, fine shifts first: cheapest where the value is narrow and the result wide."""
     for low in range(0, len(amount), 2):
         bits = amount[low : low + 2]
-        step = 1 << low
+        step = unit << low
         grown = min(width, len(value) + step * ((1 << len(bits)) - 1))
         shifted = Signal(Shape(grown, value.shape().signed), name=f"{name}_{low}")
         choices = [_shifted(value, k * step, grown) for k in range(1 << len(bits))]

@@ -18,8 +18,6 @@ SCALE_EXPONENT_BITS = 8
 """Signed width of the exponent that a row adds to those of its elements."""
 _BELOW = 10
 """Places below the window that an element's significand can reach into it from."""
-_EMIN = 1 - FP16.bias
-"""Exponent of FP16's subnormals and smallest normals."""
 
 
 class Lane(wiring.Component):
@@ -33,7 +31,7 @@ class Lane(wiring.Component):
     z : FP16 bits of the element, at time 0
     shift : 10 − 25 − λ, signed (LayerNorm builds), at `shift_amount`
     mean : mean in the window, W bits (LayerNorm builds), at `subtract`
-    scale_exponent : λ + ie (builds with LayerNorm) or −24 + ie, signed, at `scale`
+    scale_exponent : λ + ie + 15, signed, at `scale`: exponents carry FP16's bias from here on
     isd : significand of the ISD, 17 bits, 0 for `zero_variance`, at `scale`
     cast : round x-hat to FP16 first (builds with cast_before_gamma), at `round_x`
     gamma : stored gamma, at `gamma`
@@ -148,7 +146,7 @@ class Lane(wiring.Component):
 
     def _subnormal_mask(self, p: Pipe, exponent: Staged) -> Staged:
         """Thermometer of the places that x-hat loses below FP16's smallest subnormal, for a product below 2^34; 13 places."""
-        loss = _EMIN - p(exponent)
+        loss = 1 - p(exponent)
         mask = Cat(*[loss > place for place in range(13)])
         return p.let("x_loss", mask)
 
@@ -186,7 +184,7 @@ class Lane(wiring.Component):
     ) -> tuple[Staged, Staged, Staged, Staged, Staged]:
         """The exact product with gamma."""
         gamma = self.gamma_layout.unpack(self.gamma)
-        product = p.let("x_gamma", p(xhat) * Cat(gamma.fraction, Const(1, 1)))
+        product = p.let("x_gamma", p(xhat) * Cat(gamma.fraction, ~gamma.zero))
         return (
             product,
             p.let("product_exponent", self._exponent(p(exponent) + gamma.exponent)),
@@ -204,13 +202,13 @@ class Lane(wiring.Component):
         kept = Mux(high, wide[-12:], wide[-13:-1])
         sticky = wide[:-13].any() | (high & wide[-13])
         scale = p.let("scale", p(exponent) + high)
-        loss = _EMIN - p(scale)
+        loss = 1 - p(scale)
         subnormal = loss > 0
         amount = Mux(loss[4:].any() | loss[:4].all(), 15, loss[:4])
         amount = Mux(subnormal, amount, 0)[:4]
         shifted = shift_right_jam(m, "y_shifted", Cat(sticky, kept), amount)
-        significand = p.let("y_significand", Mux(p(zero), 0, shifted))
-        field = p.let("y_field", Mux(p(zero) | subnormal, 0, p(scale) + FP16.bias))
+        significand = p.let("y_significand", shifted)
+        field = p.let("y_field", Mux(p(zero) | subnormal, 0, p(scale)))
         sign = p.let("y_sign", p(sign) & ~p(zero))
         p.cut("denormalize")
         kept, guard, sticky = p(significand)[2:], p(significand)[1], p(significand)[0]
@@ -229,11 +227,13 @@ class Lane(wiring.Component):
         high = wide[-1]
         kept = Mux(high, wide[-bits:], wide[-bits - 1 : -1])
         lost = wide[: -bits - 1].any() | (high & wide[-bits - 1])
-        term = p.let("term", Cat(kept[0] | lost, kept[1:]) & (~p(zero)).replicate(bits))
-        distance = p(exponent) + high + (14 - Cat(beta.code, Const(0, 1)).as_signed())
-        distance = p.let("distance", distance[: len(p(exponent)) + 1].as_signed())
+        term = p.let("term", Cat(kept[0] | lost, kept[1:]))
+        # The exponent fields' difference; beta's is one more than its code.
+        size = len(p(exponent)) + 1
+        distance = add_carry(p(exponent), (~Cat(beta.code, Const(0, 1))).as_signed(), high, size)
+        distance = p.let("distance", distance.as_signed())
         product_leads = p.let("product_leads", ~p(distance)[-1] & ~p(zero))
-        field = p.let("product_field", self._exponent(p(exponent) + high + FP16.bias))
+        field = p.let("product_field", self._exponent(p(exponent) + high))
         mantissa, code = p.let("beta_mantissa", beta.mantissa), p.let("beta_code", beta.code)
         subtract = p.let("subtract", p(sign) ^ beta.sign)
         leading_sign = p.let("leading_sign", Mux(p(product_leads), p(sign), beta.sign))
@@ -261,7 +261,8 @@ class Lane(wiring.Component):
         normal = p(limit) >= p(zeros)
         amount = p.let("sum_shift", Mux(normal, p(zeros), p(limit)[: len(p(zeros))]))
         zero = p.let("sum_zero", (p(zeros) == frame + 1) & ~p(negative))
-        field = p.let("sum_field", Mux(normal, p(limit) + 1 - p(zeros), 0) & (~p(zero)).replicate(10).as_signed())
+        field = self._exponent(p(limit) + 1 - p(zeros))
+        field = p.let("sum_field", Mux(normal & ~p(zero), field, 0))
         p.cut("count_sum")
         top = top_bits(m, "sum_top", p(magnitude), p(amount), frame + 1, fill=p(negative))
         kept, guard, rest = top[-11:], top[-12], top[:-12]

@@ -57,7 +57,8 @@ class GammaLayout:
     def pack(self, sign: Value, exponent: Value, fraction: Value, zero: Value, poison: Value) -> Value:
         lowest = -(1 << (self.exponent_bits - 1))
         coded = Mux(poison, lowest + 1, Mux(zero, lowest, exponent))
-        return Cat(fraction[: self.fraction_bits], coded[: self.exponent_bits], sign)
+        kept = fraction[: self.fraction_bits] & (~zero).replicate(self.fraction_bits)
+        return Cat(kept, coded[: self.exponent_bits], sign)
 
 
 @dataclass(frozen=True)

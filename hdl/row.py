@@ -89,7 +89,7 @@ class RowUnit(wiring.Component):
         p.now = times.isd
         m.d.comb += [
             self.isd.eq(Mux(p(zero), 0, root.isd)),
-            self.scale_exponent.eq(p(lsb) - p(k) + root.exponent),
+            self.scale_exponent.eq(p(lsb) + FP16.bias - p(k) + root.exponent),
         ]
         return m
 

@@ -50,18 +50,19 @@ class StatisticsLane(wiring.Component):
         nonfinite = p.let("nonfinite_", field.all() & self.sampled)
         counts = self.sampled & ~field.all()
         significand = Cat(self.z[:10], ~subnormal) & counts.replicate(11)
-        significand = p.let("significand", significand)
-        place = p.let("place", Mux(subnormal, 0, field - 1)[:5])
+        place = Mux(subnormal, 0, field - 1)[:5]
+        # The first places are shifted before the multiplication, for the element and its square at once.
+        near = p.let("near", shift_left(m, "near_shifted", significand, place[:2], 14))
+        far = p.let("far", place[2:])
         negative = p.let("negative", self.z[15] & counts)
         p.cut("decode")
-        square = p.let("square", p(significand) * p(significand))
-        twos = Cat(p(significand) ^ p(negative).replicate(11), p(negative)) + p(negative)
-        twos = p.let("twos", twos[:12].as_signed())
+        square = p.let("square", p(near) * p(near))
+        twos = Cat(p(near) ^ p(negative).replicate(14), p(negative)) + p(negative)
+        twos = p.let("twos", twos[:15].as_signed())
         p.cut("square")
         bits = self.numerics.z_bits
-        aligned = shift_left(m, "z_aligned", p(twos), p(place), bits + 1)
-        # Squares stand at even places alone: twice the shift distance.
-        even = shift_left(m, "square_aligned", p(square), Cat(Const(0, 1), p(place)), 2 * bits)
+        aligned = shift_left(m, "z_aligned", p(twos), p(far), bits + 1, unit=4)
+        even = shift_left(m, "square_aligned", p(square), p(far), 2 * bits, unit=8)
         z, squares = p.let("z_fixed", aligned), p.let("square_fixed", even)
         p.cut("align_square")
         m.d.comb += Cat(self.low, self.high).eq(p(z))
