@@ -96,7 +96,8 @@ def harness(ports: dict[str, Port], top: str) -> str:
     for register, group in (("feed", inputs), ("result", outputs)):
         low = 0
         for name, width in group.items():
-            connections.append(f".{name}({register}[{low + width - 1}:{low}])")
+            # Escaped: a port may be named like a keyword.
+            connections.append(f".\\{name} ({register}[{low + width - 1}:{low}])")
             low += width
     return "\n".join(
         [

@@ -295,6 +295,13 @@ def test_harness_needs_a_clock(tmp_path: Path) -> None:
         harness(read_ports(INNER, "inner", tmp_path), "inner")
 
 
+def test_harness_takes_any_name_of_a_port(tmp_path: Path) -> None:
+    verilog = r"module top(input clk, input \end , output reg \reg ); always @(posedge clk) \reg <= \end ; endmodule"
+    source = f"{verilog}\n{harness(read_ports(verilog, 'top', tmp_path), 'top')}"
+    netlist = map_verilog(source, "harness", "ecp5", tmp_path, "names")
+    assert area(netlist).registers == 1 + 1 + 2
+
+
 def test_failing_tool_says_why(tmp_path: Path) -> None:
     with pytest.raises(SynthesisError, match="syntax error"):
         run_yosys("module top(", [], tmp_path, "broken")
