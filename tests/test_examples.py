@@ -1,0 +1,88 @@
+# SPDX-FileCopyrightText: 2026 The HAAN developers
+# SPDX-License-Identifier: Apache-2.0
+"""The examples do what they say, with the package as it is now."""
+
+import re
+import runpy
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pyslang.ast import Compilation
+from pyslang.syntax import SyntaxTree
+
+from haan.config import Configuration
+from haan.hdl import generate
+from haan.layer import LayerSettings, record_layout
+from haan.tensors import Tensors
+
+ROOT = Path(__file__).parents[1]
+EXAMPLES = ROOT / "examples"
+
+
+@pytest.fixture(scope="module")
+def core():
+    return generate(Configuration.preset("tiny"))
+
+
+def complaints(*texts):
+    """What slang has against the ports and connections of these texts, errors or not."""
+    compilation = Compilation()
+    for text in texts:
+        compilation.addSyntaxTree(SyntaxTree.fromText(text))
+    found = compilation.getAllDiagnostics()
+    return [str(one.code) for one in found if one.isError() or "Port" in str(one.code)]
+
+
+def test_the_wrapper_of_one_layer_fits_the_core(core):
+    tiny = Configuration.preset("tiny")
+    one_layer = runpy.run_path(str(EXAMPLES / "one_layer.py"))["one_layer"]
+    settings = LayerSettings(n=48, mode="rmsnorm", eps=1e-6, affine="gamma")
+    wrapper = one_layer("wrapper", tiny, settings)
+    assert complaints(core, wrapper) == []
+    tied = {
+        name: (int(width), int(value, 16))
+        for name, width, value in re.findall(r"\.layer_(\w+)\((\d+)'h([0-9a-f]+)\)", wrapper)
+    }
+    record = settings.record(tiny)
+    assert tied == {name: (width, record[name]) for name, width in record_layout(tiny).items()}
+    # The check is able to fail, for a port that isn't there and for one that is missing.
+    for spoilt in (
+        wrapper.replace(".layer_n(", ".layer_m("),
+        wrapper.replace(".layer_n(7'h30),", ""),
+    ):
+        assert complaints(core, spoilt) != []
+
+
+def test_the_wrapper_as_the_script_writes_it(tmp_path, monkeypatch):
+    path = tmp_path / "rmsnorm_576.v"
+    monkeypatch.setattr("sys.argv", ["one_layer.py", str(path)])
+    runpy.run_path(str(EXAMPLES / "one_layer.py"), run_name="__main__")
+    assert path.read_text("utf-8").startswith("module rmsnorm_576 (\n")
+
+
+def test_real_rows_are_input_of_the_demo_s_builds(tmp_path):
+    runpy.run_path(str(EXAMPLES / "real_rows.py"))["main"](tmp_path)
+    llama = Tensors.read(tmp_path / "smollm2_rmsnorm.npz", Configuration.preset("ecp5"))
+    assert llama.x.shape == (12, 576)
+    assert (llama.settings.mode, llama.settings.affine) == ("rmsnorm", "gamma")
+    build = Configuration.from_toml(EXAMPLES / "ecp5_fp32_parameters.toml")
+    bert = Tensors.read(tmp_path / "minilm_layernorm.npz", build)
+    assert bert.x.shape == (6, 384)
+    assert (bert.settings.mode, bert.settings.affine) == ("layernorm", "gamma+beta")
+    assert bert.settings.eps == 1e-12
+
+
+def test_the_example_build_is_ecp5_but_for_its_parameters():
+    build = Configuration.from_toml(EXAMPLES / "ecp5_fp32_parameters.toml")
+    assert build.with_(parameter_format="fp16", name="ecp5") == Configuration.preset("ecp5")
+
+
+def test_the_readme_s_input_is_accepted(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    readme = (ROOT / "README.md").read_text("utf-8")
+    (block,) = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
+    exec(compile(block, "README.md", "exec"), {})
+    tensors = Tensors.read(Path("rows.npz"), Configuration.preset("ecp5"))
+    assert tensors.x.shape == (8, 576)
+    assert np.all(tensors.gamma == 1)
