@@ -10,7 +10,9 @@ import numpy as np
 from haan.seeds import SEGMENTS, SLOPES
 
 
-def best_segment(segments: int, odd: int, index: int, slopes: tuple[int, ...]) -> tuple[float, int, int]:
+def best_segment(
+    segments: int, odd: int, index: int, slopes: tuple[int, ...]
+) -> tuple[float, int, int]:
     """(worst relative error, constant, slope) of one segment; see docs/numerics.md, section 5."""
     width = 20 - ((segments // 2).bit_length() - 1)
     rest = np.arange(1 << width)
@@ -40,7 +42,9 @@ def main() -> int:
         equal = tuple((constant, slope) for _, constant, slope in found) == table
         same &= equal
         worst = max(error for error, _, _ in found)
-        print(f"{segments} segments, slopes {sloped}: worst {worst:.3e}, table {'equal' if equal else 'DIFFERS'}")
+        print(
+            f"{segments} segments, slopes {sloped}: worst {worst:.3e}, table {'equal' if equal else 'DIFFERS'}"
+        )
     return 0 if same else 1
 
 

@@ -5,7 +5,15 @@
 from collections.abc import Iterable
 
 from .config import Configuration
-from .numerics import FACTOR_FRACTION_BITS, T_FRACTION_BITS, VARIANCE_BITS, X_FRACTION_BITS, Y_FRACTION_BITS, Numerics, clog2
+from .numerics import (
+    FACTOR_FRACTION_BITS,
+    T_FRACTION_BITS,
+    VARIANCE_BITS,
+    X_FRACTION_BITS,
+    Y_FRACTION_BITS,
+    Numerics,
+    clog2,
+)
 from .pipeline import lane_cuts
 from .products import is_serial, is_summed, serial_latency
 from .seeds import ESTIMATE_BITS
@@ -62,7 +70,9 @@ def operand_time(configuration: Configuration, operand: str) -> int:
 def statistics_latency(configuration: Configuration) -> int:
     """From a row's last beat at the statistics unit to its sums."""
     tree = ["tree"] * clog2(configuration.how.p_d)
-    return 1 + _registers(configuration, ("decode", "square", "align_square", *tree, "resolve_sums"))
+    return 1 + _registers(
+        configuration, ("decode", "square", "align_square", *tree, "resolve_sums")
+    )
 
 
 def inverse_sqrt_latency(configuration: Configuration) -> int:
@@ -84,7 +94,9 @@ def inverse_sqrt_latency(configuration: Configuration) -> int:
         if tuned:
             cycles += _product(configuration, 26, FACTOR_FRACTION_BITS)
             cycles += _registers(configuration, ["total", "residual"])
-        cycles += _product(configuration, factor_bits, y_bits) + _registers(configuration, ["total"])
+        cycles += _product(configuration, factor_bits, y_bits) + _registers(
+            configuration, ["total"]
+        )
     return cycles
 
 

@@ -67,15 +67,25 @@ class LayerSettings(BaseModel):
         if self.n > what.max_n:
             raise ConfigurationError(f"n = {self.n} exceeds this build's max_n = {what.max_n}")
         if self.mode not in what.norms:
-            raise ConfigurationError(f"mode = {self.mode!r}, but this build has norms = {list(what.norms)}")
+            raise ConfigurationError(
+                f"mode = {self.mode!r}, but this build has norms = {list(what.norms)}"
+            )
         if self.affine in ("gamma", "gamma+beta") and not what.gamma:
-            raise ConfigurationError(f"affine = {self.affine!r}, but this build has affine = {what.affine!r}")
+            raise ConfigurationError(
+                f"affine = {self.affine!r}, but this build has affine = {what.affine!r}"
+            )
         if self.affine in ("beta", "gamma+beta") and not what.beta:
-            raise ConfigurationError(f"affine = {self.affine!r}, but this build has affine = {what.affine!r}")
+            raise ConfigurationError(
+                f"affine = {self.affine!r}, but this build has affine = {what.affine!r}"
+            )
         if self.slot >= what.slots:
-            raise ConfigurationError(f"slot = {self.slot}, but this build has slots 0 to {what.slots - 1}")
+            raise ConfigurationError(
+                f"slot = {self.slot}, but this build has slots 0 to {what.slots - 1}"
+            )
         if self.cast_before_gamma and not what.cast_before_gamma:
-            raise ConfigurationError("cast_before_gamma = true, but this build has cast_before_gamma = false")
+            raise ConfigurationError(
+                "cast_before_gamma = true, but this build has cast_before_gamma = false"
+            )
         if self.samples != self.n and not what.subsampling:
             raise ConfigurationError(
                 f"n_sub = {self.n_sub} of n = {self.n}, but this build has subsampling = false"

@@ -11,7 +11,14 @@ SUMS = ("decode", "square", "align_square", "tree", "resolve_sums")
 PRODUCT = ("products", "carry_save", "total")
 """A wide product, or a sum of them."""
 
-VARIANCE = ("absolute_sum", "count_variance", "normalize_variance", "variance", "align_eps", "add_eps")
+VARIANCE = (
+    "absolute_sum",
+    "count_variance",
+    "normalize_variance",
+    "variance",
+    "align_eps",
+    "add_eps",
+)
 """From N·S2 − S1² to var + eps (besides the wide products)."""
 
 ROOT = ("seed", "y_squared", "residual", "round_isd")

@@ -7,13 +7,24 @@ from collections.abc import Sequence
 from amaranth.hdl import Cat, Const, Module, Mux, Shape, Signal, Value, ValueLike
 
 from ..numerics import clog2
-from ..products import DIGIT, WIDE_DIGIT, digit_counts, is_serial, is_summed, serial_latency, serial_split
+from ..products import (
+    DIGIT,
+    WIDE_DIGIT,
+    digit_counts,
+    is_serial,
+    is_summed,
+    serial_latency,
+    serial_split,
+)
 from .pipe import Pipe, Staged
 
 CARRY_CHAIN = 40
 """Longest carry chain of a wide adder, in bits."""
 
-def wide_add(m: Module, name: str, a: ValueLike, b: ValueLike, width: int, carry: ValueLike = 0) -> Value:
+
+def wide_add(
+    m: Module, name: str, a: ValueLike, b: ValueLike, width: int, carry: ValueLike = 0
+) -> Value:
     """a + b + carry modulo 2^width as a carry-select adder: no carry chain is longer than CARRY_CHAIN bits."""
     a, b = _extend(a, width), _extend(b, width)
     pieces = -(-width // CARRY_CHAIN)
@@ -72,7 +83,9 @@ def leading_zeros(m: Module, name: str, value: Value) -> Value:
             zero = Signal(name=f"{name}_zero_{depth}_{i}")
             count = Signal(depth + 1, name=f"{name}_count_{depth}_{i}")
             m.d.comb += zero.eq(low_zero & high_zero)
-            m.d.comb += count.eq(Cat(*[Mux(high_zero, lo, hi) for lo, hi in zip(low, high)], high_zero))
+            m.d.comb += count.eq(
+                Cat(*[Mux(high_zero, lo, hi) for lo, hi in zip(low, high)], high_zero)
+            )
             merged.append((zero, list(count)))
         level, depth = merged, depth + 1
     zero, count_bits = level[0]
@@ -146,7 +159,9 @@ def shift_right_jam(m: Module, name: str, value: Value, amount: Value) -> Value:
 def choose(select: Value, choices: Sequence[Value]) -> Value:
     """choices[select] as a tree of multiplexers."""
     for bit in select:
-        choices = [Mux(bit, high, low) for low, high in zip(choices[::2], choices[1::2])]
+        choices = [
+            Mux(bit, high, low) for low, high in zip(choices[::2], choices[1::2], strict=True)
+        ]
     return choices[0]
 
 
@@ -232,10 +247,14 @@ def _serial_group(
 ) -> Value:
     m = pipe.m
     order = sorted(
-        ((i, j) for i in range(a_digits) for j in range(len(group))), key=lambda d: (d[0] + d[1], d[0])
+        ((i, j) for i in range(a_digits) for j in range(len(group))),
+        key=lambda d: (d[0] + d[1], d[0]),
     )
     steps = len(order)
-    held_a, held_b = Signal(len(left), name=f"{name}_a"), Signal(len(group) * DIGIT, name=f"{name}_b")
+    held_a, held_b = (
+        Signal(len(left), name=f"{name}_a"),
+        Signal(len(group) * DIGIT, name=f"{name}_b"),
+    )
     step = Signal(range(steps + 1), name=f"{name}_step", init=steps)
     chosen_a, chosen_b = Signal(DIGIT, name=f"{name}_x"), Signal(DIGIT, name=f"{name}_y")
     ends = Signal(name=f"{name}_ends")

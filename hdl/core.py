@@ -9,9 +9,9 @@ from amaranth.lib.wiring import In, Out
 from ..config import Configuration
 from ..flags import ERROR_BITS, RowFlag
 from ..formats import FP16, FP32
-from ..latency import RowTimes, buffer_depth, output_depth, statistics_latency, window_push_time
+from ..latency import RowTimes, buffer_depth, output_depth, window_push_time
 from ..layer import record_layout
-from ..numerics import Numerics, clog2
+from ..numerics import clog2
 from .buffers import Queue, RegisterSlice, ResultStore, RowBuffer
 from .framer import Framer, beat_layout, row_settings
 from .normalization import SCALE_LAYOUT, NormalizationUnit, meta_layout, order_layout, window_layout
@@ -31,7 +31,9 @@ def core_ports(configuration: Configuration) -> list[tuple[str, str, int]]:
     ports += [(f"m_axis_{name}", "output", size) for name, size in stream]
     ports += [("m_axis_tuser", "output", what.token_bits + ERROR_BITS)]
     ports += [("m_axis_tvalid", "output", 1), ("m_axis_tready", "input", 1)]
-    ports += [(f"layer_{name}", "input", size) for name, size in record_layout(configuration).items()]
+    ports += [
+        (f"layer_{name}", "input", size) for name, size in record_layout(configuration).items()
+    ]
     writes = [
         ("valid", 1),
         ("beta", 1),
@@ -133,7 +135,10 @@ class Core(wiring.Component):
             order.token.eq(framer.token),
             *[order[name].eq(settings[name]) for name in ("gamma", "slot") if self.what.gamma],
             *[order.beta.eq(settings.beta) for _ in range(self.what.beta)],
-            *[order.cast.eq(settings.cast_before_gamma) for _ in range(self.what.cast_before_gamma)],
+            *[
+                order.cast.eq(settings.cast_before_gamma)
+                for _ in range(self.what.cast_before_gamma)
+            ],
             orders.w_valid.eq(framer.row_valid),
             orders.w_data.eq(order.as_value()),
             ends.w_valid.eq(framer.end_valid),
@@ -151,7 +156,11 @@ class Core(wiring.Component):
         self, m: Module, framer: Framer, statistics: StatisticsUnit, row: RowUnit, depth: int
     ) -> None:
         """The row unit, with its settings waiting for the sums."""
-        names = [name for name in row.signature.members if name in row_settings(self.configuration).members]
+        names = [
+            name
+            for name in row.signature.members
+            if name in row_settings(self.configuration).members
+        ]
         settings = framer.settings
         values = {name: settings[name] for name in names}
         if self.what.subsampling:

@@ -76,7 +76,9 @@ class Emission:
             check=False,
         )
         if done.returncode:
-            raise RuntimeError(f"Yosys could not write the Verilog of {name}: {done.stderr.strip()}")
+            raise RuntimeError(
+                f"Yosys could not write the Verilog of {name}: {done.stderr.strip()}"
+            )
         return done.stdout
 
     def _rtlil(self, component: wiring.Component, name: str) -> str:

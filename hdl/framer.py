@@ -171,7 +171,9 @@ class Framer(wiring.Component):
         remaining = Mux(first, seen.settings.n, left)
         null = first & ~self.known
         end = (remaining <= p_n) | null
-        whole = Cat(seen.keep[2 * i : 2 * i + 2].all() for i in range(p_n)) & (~padding).replicate(p_n)
+        whole = Cat(seen.keep[2 * i : 2 * i + 2].all() for i in range(p_n)) & (~padding).replicate(
+            p_n
+        )
         touched = Cat(seen.keep[2 * i : 2 * i + 2].any() for i in range(p_n))
         wanted = Cat(remaining > i for i in range(p_n))
         missing, extra = (wanted & ~whole).any(), (touched & ~wanted).any() & ~padding
@@ -231,7 +233,10 @@ class Framer(wiring.Component):
         self.beat = Signal(FP16.width * p_n, reset_less=True)
         self.row_null = Signal(reset_less=True)
         settings = Signal(row_settings(self.configuration), reset_less=True)
-        row_id, token = Signal(self.what.id_bits, reset_less=True), Signal(self.what.token_bits, reset_less=True)
+        row_id, token = (
+            Signal(self.what.id_bits, reset_less=True),
+            Signal(self.what.token_bits, reset_less=True),
+        )
         m.d.sync += self.fresh.eq(emits)
         with m.If(emits):
             m.d.sync += [
@@ -354,7 +359,9 @@ class Framer(wiring.Component):
         """log2 of the distance of elements that are fed together."""
         if self.chunk_bits == 0:
             return Const(0, 1)
-        return Mux(stride > self.chunk_bits, self.chunk_bits, stride)[: self.chunk_bits.bit_length()]
+        return Mux(stride > self.chunk_bits, self.chunk_bits, stride)[
+            : self.chunk_bits.bit_length()
+        ]
 
     def _feed(self, m: Module) -> None:
         """Third stage: the framed beat to the statistics unit, p_d elements a cycle."""
@@ -370,8 +377,10 @@ class Framer(wiring.Component):
                 & ~((self.first_sample[: self.lane_bits] ^ i) & steps).any()
                 for i in range(p_n)
             ]
-            sampled = [take & present for take, present in zip(chosen, self.present)]
-            lost = Cat(take & ~present for take, present in zip(chosen, self.present)).any()
+            sampled = [take & present for take, present in zip(chosen, self.present, strict=True)]
+            lost = Cat(
+                take & ~present for take, present in zip(chosen, self.present, strict=True)
+            ).any()
         m.d.comb += self.sum_data.eq(self._gather(elements))
         m.d.comb += self.sum_sampled.eq(self._gather(sampled))
         begun = Signal(reset_less=True)
@@ -398,7 +407,8 @@ class Framer(wiring.Component):
         if chunks == 1:
             return Cat(*items)
         in_a_row = Cat(
-            choose(self.chunk, [items[c * p_d + lane] for c in range(chunks)]) for lane in range(p_d)
+            choose(self.chunk, [items[c * p_d + lane] for c in range(chunks)])
+            for lane in range(p_d)
         )
         if not self.what.subsampling:
             return in_a_row

@@ -99,7 +99,9 @@ class InverseSqrtUnit(wiring.Component):
         significand = Cat(difference[:23], Const(1, 1))
         # Exponents 125 to 127 (fields): y in [1/4, 2).
         shifted = Mux(
-            difference[23:25] == 3, significand >> 7, Mux(difference[23], significand >> 9, significand >> 8)
+            difference[23:25] == 3,
+            significand >> 7,
+            Mux(difference[23], significand >> 9, significand >> 8),
         )
         return shifted[:17]
 
@@ -129,8 +131,12 @@ class InverseSqrtUnit(wiring.Component):
         offset = 1 << RESIDUAL_FRACTION_BITS
         shifted = p.let("tuned_r", (p(residual) + offset)[: RESIDUAL_FRACTION_BITS + 2])
         p.cut("residual")
-        rows = multiply(p, "tuned_product", shifted, p.let("tuned_c1", Const(c1, FACTOR_FRACTION_BITS)))
-        total = add_rows(p, "tuned_scaled", rows, [], RESIDUAL_FRACTION_BITS + FACTOR_FRACTION_BITS + 2)
+        rows = multiply(
+            p, "tuned_product", shifted, p.let("tuned_c1", Const(c1, FACTOR_FRACTION_BITS))
+        )
+        total = add_rows(
+            p, "tuned_scaled", rows, [], RESIDUAL_FRACTION_BITS + FACTOR_FRACTION_BITS + 2
+        )
         factor = p(total)[RESIDUAL_FRACTION_BITS:] + (c0 - c1)
         return p.let("tuned_factor", factor[: FACTOR_BITS + 1])
 

@@ -77,7 +77,9 @@ class Lane(wiring.Component):
             product, exponent, sign, zero, nan = self._gamma(p, xhat, exponent, sign, zero, nan)
             p.cut("gamma")
         else:
-            product = p.let("x_wide", Cat(Const(0, self.numerics.gamma_bits - 1), p(xhat), Const(0, 1)))
+            product = p.let(
+                "x_wide", Cat(Const(0, self.numerics.gamma_bits - 1), p(xhat), Const(0, 1))
+            )
         if self.what.beta:
             self._add_beta(m, p, product, exponent, sign, zero, nan)
         else:
@@ -125,7 +127,9 @@ class Lane(wiring.Component):
         window = p.let("z_window", aligned[_BELOW:])
         p.cut("align")
         minus = ~p(z_sign)
-        delta = p.let("delta", add_carry(p(window), self.mean ^ minus.replicate(width), minus, width))
+        delta = p.let(
+            "delta", add_carry(p(window), self.mean ^ minus.replicate(width), minus, width)
+        )
         p.cut("subtract")
         negative = p.let("delta_negative", p(delta)[-1])
         zeros = p.let(
@@ -194,7 +198,14 @@ class Lane(wiring.Component):
         )
 
     def _round(
-        self, m: Module, p: Pipe, product: Staged, exponent: Staged, sign: Staged, zero: Staged, nan: Staged
+        self,
+        m: Module,
+        p: Pipe,
+        product: Staged,
+        exponent: Staged,
+        sign: Staged,
+        zero: Staged,
+        nan: Staged,
     ) -> None:
         """One rounding of the product to FP16, subnormals included."""
         wide = p(product)
@@ -216,7 +227,14 @@ class Lane(wiring.Component):
         self._pack(p, p(sign), p(field), kept, up, p(nan))
 
     def _add_beta(
-        self, m: Module, p: Pipe, product: Staged, exponent: Staged, sign: Staged, zero: Staged, nan: Staged
+        self,
+        m: Module,
+        p: Pipe,
+        product: Staged,
+        exponent: Staged,
+        sign: Staged,
+        zero: Staged,
+        nan: Staged,
     ) -> None:
         """product + beta with one rounding to FP16. The sum is kept as its one's complement where it is negative: the rounding
         sees an endless row of ones below, so no carry is spent on the absolute value."""
@@ -249,7 +267,9 @@ class Lane(wiring.Component):
         far = away[5:].any()
         shifted = shift_right_jam(m, "trailing_shifted", trailing, away[:5] | far.replicate(5))
         leading, trailing = p.let("leading", leading), p.let("trailing", shifted)
-        limit = p.let("limit", Mux(p(product_leads), p(field), Cat(p(code), Const(0, 1)).as_signed() + 1))
+        limit = p.let(
+            "limit", Mux(p(product_leads), p(field), Cat(p(code), Const(0, 1)).as_signed() + 1)
+        )
         p.cut("align_beta")
         total = Signal(frame + 2, name="total")
         inverted = Cat(p(trailing), Const(0, 2)) ^ p(subtract).replicate(frame + 2)
@@ -266,7 +286,9 @@ class Lane(wiring.Component):
         p.cut("count_sum")
         top = top_bits(m, "sum_top", p(magnitude), p(amount), frame + 1, fill=p(negative))
         kept, guard, rest = top[-11:], top[-12], top[:-12]
-        tie_or_more = Mux(p(negative), guard | (rest.all() & kept[0]), guard & (rest.any() | kept[0]))
+        tie_or_more = Mux(
+            p(negative), guard | (rest.all() & kept[0]), guard & (rest.any() | kept[0])
+        )
         kept, up = p.let("y_kept", kept), p.let("y_up", tie_or_more)
         sign = p.let("y_sign", (p(leading_sign) ^ p(negative)) & ~p(zero))
         field = p.let("y_field", p(field))

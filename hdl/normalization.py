@@ -46,9 +46,7 @@ def window_layout(configuration: Configuration) -> data.StructLayout:
     return data.StructLayout(members)
 
 
-SCALE_LAYOUT = data.StructLayout(
-    {"isd": ISD_BITS, "exponent": signed_shape(SCALE_EXPONENT_BITS)}
-)
+SCALE_LAYOUT = data.StructLayout({"isd": ISD_BITS, "exponent": signed_shape(SCALE_EXPONENT_BITS)})
 """The ISD of a row."""
 
 

@@ -54,7 +54,9 @@ class GammaLayout:
             fraction=value[: self.fraction_bits],
         )
 
-    def pack(self, sign: Value, exponent: Value, fraction: Value, zero: Value, poison: Value) -> Value:
+    def pack(
+        self, sign: Value, exponent: Value, fraction: Value, zero: Value, poison: Value
+    ) -> Value:
         lowest = -(1 << (self.exponent_bits - 1))
         coded = Mux(poison, lowest + 1, Mux(zero, lowest, exponent))
         kept = fraction[: self.fraction_bits] & (~zero).replicate(self.fraction_bits)
@@ -86,7 +88,9 @@ class BetaLayout:
     def unpack(self, value: Value) -> BetaFields:
         middle = self.mantissa_bits + self.code_bits
         return BetaFields(
-            sign=value[middle], code=value[self.mantissa_bits : middle], mantissa=value[: self.mantissa_bits]
+            sign=value[middle],
+            code=value[self.mantissa_bits : middle],
+            mantissa=value[: self.mantissa_bits],
         )
 
     def pack(self, sign: Value, code: Value, mantissa: Value, poison: Value) -> Value:
@@ -122,7 +126,9 @@ class ParameterEncoder(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        p = Pipe(m, frozenset({"one_plus_align", "one_plus_add", "one_plus_round", "prepare", "encode"}))
+        p = Pipe(
+            m, frozenset({"one_plus_align", "one_plus_add", "one_plus_round", "prepare", "encode"})
+        )
         fmt = self.what.parameters
         fraction = self.data[: fmt.fraction_bits]
         field = self.data[fmt.fraction_bits : fmt.width - 1]
@@ -131,7 +137,11 @@ class ParameterEncoder(wiring.Component):
             self._encode_fp16(m, p, p(sign), field, fraction, p(poison))
         else:
             beta = (p.let("beta_field", field), p.let("beta_fraction", fraction))
-            gamma = (p.let("g_sign", p(sign)), p.let("g_field", field), p.let("g_fraction", fraction))
+            gamma = (
+                p.let("g_sign", p(sign)),
+                p.let("g_field", field),
+                p.let("g_fraction", fraction),
+            )
             if self.what.one_plus_gamma:
                 gamma = self._one_plus(m, p, *gamma, p.let("one", self.one_plus))
             self._encode_fp32(m, p, sign, beta, gamma, poison)

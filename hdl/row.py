@@ -2,14 +2,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """From the sums of a row to what its elements need: the window, the mean in it, and the ISD."""
 
-from amaranth.hdl import Cat, Const, Module, Mux, Value, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from ..config import Configuration
 from ..formats import FP16
 from ..latency import RowTimes
-from ..numerics import ISD_BITS, SUBSAMPLED_LSB, VARIANCE_BITS, WINDOW_GUARD, X_FRACTION_BITS, Numerics
+from ..numerics import (
+    ISD_BITS,
+    SUBSAMPLED_LSB,
+    VARIANCE_BITS,
+    WINDOW_GUARD,
+    X_FRACTION_BITS,
+    Numerics,
+)
 from .arithmetic import add_rows, leading_zeros, low_bits, multiply, product, top_bits, wide_add
 from .inverse_sqrt import InverseSqrtUnit
 from .lane import SCALE_EXPONENT_BITS
@@ -73,7 +80,7 @@ class RowUnit(wiring.Component):
         subsampled = p.input(self.subsampled) if self.what.subsampling else None
         v, mean = self._spread(m, p)
         total, exponent, zero = self._add_eps(m, p, v, inverse, eps)
-        k = p.let("k", (p(exponent) >> 1)[: SCALE_EXPONENT_BITS].as_signed())
+        k = p.let("k", (p(exponent) >> 1)[:SCALE_EXPONENT_BITS].as_signed())
         x = p.let("x", Mux(p(exponent)[0], p(total)[2:], p(total)[3:])[: X_FRACTION_BITS + 2])
         sums, p.now = p.now, times.window
         m.d.comb += self.zero_variance.eq(p(zero))
@@ -120,7 +127,9 @@ class RowUnit(wiring.Component):
         # Only the window accumulator, which lost low bits of the squares, can get below zero.
         return p.let("v", p(v)[:-1] & (~p(v)[-1]).replicate(numerics.v_bits)), mean
 
-    def _divide(self, m: Module, p: Pipe, biased: Staged, reciprocal: Staged, places: Staged) -> Staged:
+    def _divide(
+        self, m: Module, p: Pipe, biased: Staged, reciprocal: Staged, places: Staged
+    ) -> Staged:
         """floor(S1·2^F/N) as a signed number: exact by the choice of the reciprocal, its bias a single bit."""
         numerics = self.numerics
         rows = multiply(p, "mean_product", biased, reciprocal)
@@ -178,7 +187,13 @@ class RowUnit(wiring.Component):
         return Cat(value, value[-1].replicate(EXPONENT_BITS))[:EXPONENT_BITS].as_signed()
 
     def _window(
-        self, m: Module, p: Pipe, k: Staged, rmsnorm: Staged, subsampled: Staged | None, mean: Staged
+        self,
+        m: Module,
+        p: Pipe,
+        k: Staged,
+        rmsnorm: Staged,
+        subsampled: Staged | None,
+        mean: Staged,
     ) -> Staged:
         """Places the window, and the mean in it."""
         numerics = self.numerics

@@ -166,7 +166,7 @@ class StatisticsUnit(wiring.Component):
         terms = [p.input(lane.as_signed() if signed else lane, f"{name}_lane") for lane in lanes]
         level = 0
         while len(terms) > 1:
-            pairs = list(zip(terms[::2], terms[1::2]))
+            pairs = list(zip(terms[::2], terms[1::2], strict=True))
             terms = [p.let(f"{name}_{level}_{i}", p(a) + p(b)) for i, (a, b) in enumerate(pairs)]
             p.cut("tree")
             level += 1
