@@ -84,7 +84,7 @@ def leading_zeros(m: Module, name: str, value: Value) -> Value:
             count = Signal(depth + 1, name=f"{name}_count_{depth}_{i}")
             m.d.comb += zero.eq(low_zero & high_zero)
             m.d.comb += count.eq(
-                Cat(*[Mux(high_zero, lo, hi) for lo, hi in zip(low, high)], high_zero)
+                Cat(*[Mux(high_zero, lo, hi) for lo, hi in zip(low, high, strict=True)], high_zero)
             )
             merged.append((zero, list(count)))
         level, depth = merged, depth + 1

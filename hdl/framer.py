@@ -199,6 +199,7 @@ class Framer(wiring.Component):
         m.d.comb += self.take.eq(Mux(swallowing, 1, emits & ~padding))
         with m.If(emits):
             m.d.sync += [
+                *feed,
                 left.eq(remaining - p_n),
                 faults.eq(sofar),
                 inside.eq(~end & ~last),
@@ -209,8 +210,6 @@ class Framer(wiring.Component):
                 m.d.sync += row_id.eq(seen.id)
         with m.If(swallowing & self.seen_valid & seen.last):
             m.d.sync += swallowing.eq(0)
-        with m.If(emits):
-            m.d.sync += feed
         self._latch(m, emits, first, null, end, sofar, whole, wanted)
 
     def _latch(
@@ -226,17 +225,15 @@ class Framer(wiring.Component):
     ) -> None:
         """Registers of the framed beat."""
         seen, p_n = self.seen, self.how.p_n
-        self.fresh, self.framed = Signal(), Signal()
+        self.fresh = Signal()
         self.row_end, self.row_start = Signal(reset_less=True), Signal(reset_less=True)
         self.beat_faults = Signal(len(RowFlag), reset_less=True)
         self.present = Signal(p_n, reset_less=True)
         self.beat = Signal(FP16.width * p_n, reset_less=True)
         self.row_null = Signal(reset_less=True)
         settings = Signal(row_settings(self.configuration), reset_less=True)
-        row_id, token = (
-            Signal(self.what.id_bits, reset_less=True),
-            Signal(self.what.token_bits, reset_less=True),
-        )
+        row_id = Signal(self.what.id_bits, reset_less=True)
+        token = Signal(self.what.token_bits, reset_less=True)
         m.d.sync += self.fresh.eq(emits)
         with m.If(emits):
             m.d.sync += [
