@@ -70,7 +70,7 @@ class Numerics:
 
     @property
     def dropped_square_bits(self) -> int:
-        return DROPPED_SQUARE_BITS if self.configuration.how.accumulator == "window" else 0
+        return DROPPED_SQUARE_BITS if self._lossy else 0
 
     @property
     def v_bits(self) -> int:
@@ -87,7 +87,23 @@ class Numerics:
         """W: bits of the window in which z − mean is computed."""
         if self.configuration.what.subsampling:
             return FP16.magnitude_bits + FP16.lsb_exponent - SUBSAMPLED_LSB + 2
-        return max(WINDOW_GUARD + (self.growth + 1) // 2 + 2, FP16.magnitude_bits + 1)
+        spread = (self.growth + 1) // 2 + 2 + self._lossy
+        return max(WINDOW_GUARD + spread, FP16.magnitude_bits + 1)
+
+    @property
+    def lowest_lsb(self) -> int:
+        """Smallest exponent of the window's least significant bit in a row with full statistics.
+
+        The exact accumulator needs none below the mean's. With lossy squares the true standard deviation may exceed the computed
+        one, by 2^-10 at most: the window of a row with a smaller one holds √N times that.
+        """
+        exact = FP16.lsb_exponent - self.mean_fraction
+        lossy = (self.growth + 1) // 2 - 8 - self.window
+        return max(exact, lossy) if self._lossy else exact
+
+    @property
+    def _lossy(self) -> bool:
+        return self.configuration.how.accumulator == "window"
 
     @property
     def biased_sum_bits(self) -> int:

@@ -198,7 +198,7 @@ class RowUnit(wiring.Component):
         """Places the window, and the mean in it."""
         numerics = self.numerics
         lowest = FP16.lsb_exponent - numerics.mean_fraction
-        floor = Const(lowest, signed_shape(8))
+        floor = Const(numerics.lowest_lsb, signed_shape(8))
         if subsampled is not None:
             floor = Mux(p(subsampled), Const(SUBSAMPLED_LSB, signed_shape(8)), floor)
         fine = p(k) - WINDOW_GUARD
