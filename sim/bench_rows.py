@@ -83,7 +83,7 @@ class Bench:
 
     async def write_parameters(self) -> None:
         for write in self.job.writes:
-            for port, value in zip(self.parameters, write):
+            for port, value in zip(self.parameters, write, strict=True):
                 port.write(value)
             self.parameter_valid.write(1)
             await self.edge
@@ -94,7 +94,7 @@ class Bench:
     def offer(self, beat: jobs.Beat) -> None:
         """Puts a beat on the input. The layer's record is there with a row's first beat, and its opposite with any other, so that
         a record that isn't latched shows."""
-        for port, value in zip(self.s_payload, beat):
+        for port, value in zip(self.s_payload, beat[:-1], strict=True):
             port.write(value)
         record = self.job.records[beat.record]
         for name, port in self.record.items():

@@ -37,4 +37,4 @@ async def vectors(dut: Any) -> None:
             if value != driven[index]:
                 port.value = driven[index] = value
         await edge
-    jobs.store({name: record for name, (_, record) in zip(job.outputs, outputs)})
+    jobs.store({name: record for name, (_, record) in zip(job.outputs, outputs, strict=True)})

@@ -91,6 +91,39 @@ class Row:
     def __post_init__(self) -> None:
         object.__setattr__(self, "bits", _half_bits(self.bits, "a row's elements"))
 
+    def record(self, configuration: Configuration) -> dict[str, int]:
+        """The layer record that is driven beside the row (`haan.layer.record_layout`)."""
+        layout = record_layout(configuration)
+        fields = dict.fromkeys(layout, 0)
+        if self.settings is not None:
+            fields |= self.settings.record(configuration)
+        fields |= self.fields
+        unknown = sorted(fields.keys() - layout.keys())
+        if unknown:
+            raise ConfigurationError(
+                f"the layer record has no field {unknown[0]!r}; it has: {', '.join(layout)}"
+            )
+        return fields
+
+    def packet(self, p_n: int) -> tuple[Bits, NDArray[np.bool_], NDArray[np.int64]]:
+        """Its beats: elements (beats, p_n), with zeros after the last one; TKEEP (beats, 2·p_n), bit 0 first; TID (beats,).
+        A row without elements is one beat."""
+        beats = max(1, -(-len(self.bits) // p_n))
+        beyond = [beat for beat in (*self.keep, *self.ids) if not 0 <= beat < beats]
+        if beyond:
+            raise ConfigurationError(
+                f"keep or ids for beat {beyond[0]}, but the row has beats 0 to {beats - 1}"
+            )
+        data = np.zeros(beats * p_n, dtype=np.uint16)
+        data[: len(self.bits)] = self.bits
+        keep = np.arange(beats * 2 * p_n).reshape(beats, -1) < 2 * len(self.bits)
+        for beat, value in self.keep.items():
+            keep[beat] = [value >> i & 1 for i in range(2 * p_n)]
+        tid = np.full(beats, self.layer)
+        for beat, value in self.ids.items():
+            tid[beat] = value
+        return data.reshape(beats, p_n), keep, tid
+
 
 @dataclass(frozen=True, eq=False)
 class ParameterVector:
@@ -236,7 +269,8 @@ def _job(
     records: list[dict[str, int]] = []
     beats: list[Beat] = []
     for row in rows:
-        record = _record(configuration, row)
+        fields = row.record(configuration)
+        record = {f"layer_{name}": value for name, value in fields.items()}
         if record not in records:
             records.append(record)
         beats += _beats(configuration, row, records.index(record))
@@ -254,20 +288,6 @@ def _job(
     )
 
 
-def _record(configuration: Configuration, row: Row) -> dict[str, int]:
-    layout = record_layout(configuration)
-    fields = dict.fromkeys(layout, 0)
-    if row.settings is not None:
-        fields |= row.settings.record(configuration)
-    fields |= row.fields
-    unknown = sorted(fields.keys() - layout.keys())
-    if unknown:
-        raise ConfigurationError(
-            f"the layer record has no field {unknown[0]!r}; it has: {', '.join(layout)}"
-        )
-    return {f"layer_{name}": value for name, value in fields.items()}
-
-
 def _beats(configuration: Configuration, row: Row, record: int) -> list[Beat]:
     what, p_n = configuration.what, configuration.how.p_n
     for name, value, count in (
@@ -279,19 +299,17 @@ def _beats(configuration: Configuration, row: Row, record: int) -> list[Beat]:
     user = float32_bits(row.x_scale) << what.token_bits | row.token
     # Only the first beat's TUSER counts: the others carry its opposite.
     other = ~user & ((1 << what.token_bits + 32) - 1)
-    data = row.bits.astype("<u2").tobytes()
-    size = 2 * p_n
-    count = max(1, -(-len(data) // size))
+    data, keep, tid = row.packet(p_n)
     return [
         Beat(
-            data=int.from_bytes(data[size * i : size * (i + 1)], "little"),
-            keep=row.keep.get(i, (1 << min(size, len(data) - size * i)) - 1),
-            last=int(i == count - 1),
-            id=row.ids.get(i, row.layer),
+            data=int.from_bytes(data[i].astype("<u2").tobytes(), "little"),
+            keep=int.from_bytes(np.packbits(keep[i], bitorder="little").tobytes(), "little"),
+            last=int(i == len(data) - 1),
+            id=int(tid[i]),
             user=other if i else user,
             record=-1 if i else record,
         )
-        for i in range(count)
+        for i in range(len(data))
     ]
 
 
