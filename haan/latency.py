@@ -81,7 +81,7 @@ def inverse_sqrt_latency(configuration: Configuration) -> int:
     x_bits = X_FRACTION_BITS + 2
     y_fraction = ESTIMATE_BITS[how.seed]
     y_bits = y_fraction + (how.seed != "segmented")
-    cycles = _registers(configuration, ("seed", "round_isd"))
+    cycles = _registers(configuration, ("segment", "seed", "round_isd"))
     for step in range(how.newton_steps):
         tuned = how.seed == "tuned" and step == 0
         if step:
@@ -113,7 +113,7 @@ class RowTimes:
             size = numerics.s1_bits - 1
             v = start + max(n_product, _product(configuration, size, size))
         v += _registers(configuration, sums)
-        variance = v + _registers(configuration, ["count_variance", "normalize_variance"])
+        variance = v + _registers(configuration, ["coarse_variance", "count_variance", "normalize_variance"])
         variance += _whole_product(configuration, VARIANCE_BITS, VARIANCE_BITS)
         variance += _registers(configuration, ["variance", "align_eps", "add_eps"])
         self.isd = variance + inverse_sqrt_latency(configuration)
@@ -133,8 +133,10 @@ class RowTimes:
 
 BUFFER_LATENCY = 2
 """From the reading of a beat to the lanes: the memory, and its output register."""
-QUEUE_LATENCY = 2
+QUEUE_LATENCY = 3
 """From the writing of an entry of a queue to its departure."""
+STORE_LATENCY = 2
+"""From a row's number to its result: the memory, and its output register."""
 INPUT_LATENCY = 3
 """From a beat's transfer to its framed form: register slice, inspection, framing."""
 
@@ -148,7 +150,7 @@ def window_push_time(configuration: Configuration) -> int:
     """When a row may be given to the normalization unit, from its sums: as soon as its window is known, but not so early that mean
     or ISD would come too late for the lanes."""
     times = RowTimes(configuration)
-    head_start = QUEUE_LATENCY + BUFFER_LATENCY - 2
+    head_start = QUEUE_LATENCY + BUFFER_LATENCY - STORE_LATENCY - 1
     latest = times.isd - operand_time(configuration, "isd") - head_start
     if configuration.what.layernorm:
         latest = max(latest, times.mean - operand_time(configuration, "mean") - head_start)

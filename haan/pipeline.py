@@ -13,6 +13,7 @@ PRODUCT = ("products", "carry_save", "total")
 
 VARIANCE = (
     "absolute_sum",
+    "coarse_variance",
     "count_variance",
     "normalize_variance",
     "variance",
@@ -21,7 +22,7 @@ VARIANCE = (
 )
 """From N·S2 − S1² to var + eps (besides the wide products)."""
 
-ROOT = ("seed", "y_squared", "residual", "round_isd")
+ROOT = ("segment", "seed", "residual", "round_isd")
 """Inverse square root (besides the wide products)."""
 
 MEAN = ("align_mean", "locate_window", "window_mean")
@@ -31,7 +32,7 @@ WINDOW = ("shift_amount", "align", "subtract", "count", "normalize")
 """Normalization lane of builds with LayerNorm: z − mean."""
 SCALE = ("round_d", "scale", "round_x", "gamma")
 """z − mean, times ISD, times gamma."""
-ADD = ("odd", "align_beta", "add_beta", "count_sum", "normalize_sum")
+ADD = ("odd", "align_beta", "add_beta", "count_sum", "limit_sum", "normalize_sum")
 """The addition of beta."""
 ROUND = ("denormalize",)
 """Subnormal results of builds without beta."""
@@ -47,8 +48,11 @@ PIPELINES: dict[str, frozenset[str]] = {
         "resolve_sums",
         "shift_amount",
         "carry_save",
+        "coarse_variance",
         "count_variance",
         "variance",
+        "segment",
+        "limit_sum",
         "align",
         "normalize",
         "odd",

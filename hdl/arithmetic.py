@@ -275,6 +275,8 @@ def _serial_group(
                     chosen_b.eq(held_b[j * DIGIT : (j + 1) * DIGIT]),
                     ends.eq(last),
                 ]
+        with m.Default():
+            m.d.comb += ends.eq(0)
     product, shift = Signal(2 * DIGIT, name=f"{name}_product"), Signal(name=f"{name}_shift")
     busy, fresh = Signal(name=f"{name}_busy"), Signal(name=f"{name}_fresh")
     m.d.sync += [

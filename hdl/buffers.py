@@ -9,7 +9,7 @@ from amaranth.lib.wiring import In, Out
 
 
 class Queue(wiring.Component):
-    """First in, first out, in a memory block. An entry can leave two cycles after it came in; then one a cycle.
+    """First in, first out, in a memory block. An entry can leave three cycles after it came in; then one a cycle.
 
     The writer watches `room`; a write to a full queue is lost.
 
@@ -38,22 +38,24 @@ class Queue(wiring.Component):
         m.submodules.memory = memory = Memory(shape=self.width, depth=self.depth, init=[])
         write, read = memory.write_port(), memory.read_port()
         stored = Signal(range(self.depth + 1))
-        fetch = Signal()
-        leaves = self.r_valid & self.r_ready
+        fetched, valid = Signal(), Signal()
+        fetch, moves = Signal(), Signal()
+        # Memory blocks answer late in the cycle: their output gets a register before anything else.
+        held = Signal(self.width, reset_less=True)
         m.d.comb += [
             write.en.eq(self.w_valid),
             write.data.eq(self.w_data),
-            fetch.eq((stored != 0) & (~self.r_valid | self.r_ready)),
+            moves.eq(~valid | self.r_ready),
+            fetch.eq((stored != 0) & (~fetched | moves)),
             read.en.eq(fetch),
-            self.r_data.eq(read.data),
+            self.r_valid.eq(valid),
+            self.r_data.eq(held),
             self.room.eq(stored < self.depth - 1),
         ]
-        valid = Signal()
-        m.d.comb += self.r_valid.eq(valid)
-        m.d.sync += [
-            valid.eq(fetch | (valid & ~leaves)),
-            stored.eq(stored + self.w_valid - fetch),
-        ]
+        m.d.sync += stored.eq(stored + self.w_valid - fetch)
+        m.d.sync += fetched.eq(fetch | (fetched & ~moves))
+        with m.If(moves):
+            m.d.sync += [valid.eq(fetched), held.eq(read.data)]
         with m.If(self.w_valid):
             m.d.sync += write.addr.eq(Mux(write.addr == self.depth - 1, 0, write.addr + 1))
         with m.If(fetch):
@@ -112,7 +114,7 @@ class RowBuffer(wiring.Component):
 
 
 class ResultStore(wiring.Component):
-    """One result a row, written in order and read by row number. Latency: 1 cycle from `r_row` to `r_data`."""
+    """One result a row, written in order and read by row number. Latency: 2 cycles from `r_row` to `r_data`."""
 
     def __init__(self, width: int, depth: int) -> None:
         self.width, self.depth = width, depth
@@ -129,13 +131,15 @@ class ResultStore(wiring.Component):
         m = Module()
         m.submodules.memory = memory = Memory(shape=self.width, depth=self.depth, init=[])
         write, read = memory.write_port(), memory.read_port()
+        held = Signal(self.width, reset_less=True)
         m.d.comb += [
             write.en.eq(self.w_valid),
             write.data.eq(self.w_data),
             read.en.eq(1),
             read.addr.eq(self.r_row),
-            self.r_data.eq(read.data),
+            self.r_data.eq(held),
         ]
+        m.d.sync += held.eq(read.data)
         m.d.sync += write.addr.eq(write.addr + self.w_valid)
         return m
 

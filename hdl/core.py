@@ -252,11 +252,10 @@ class Core(wiring.Component):
         ]
         meta = data.View(layout, metas.r_data)
         overflow = Mux(results.r_data[-1], RowFlag.OVERFLOW.value, 0)
-        partial = meta.last & (meta.tail != 0)
-        keep = Cat(
-            (~meta.null & (~partial | (meta.tail > i))).replicate(FP16.width // 8)
-            for i in range(self.how.p_n)
-        )
+        whole = ~meta.last | (meta.tail == 0)
+        # The last lane has an element only in whole beats: a tail is at most p_n - 1.
+        present = [whole | (meta.tail > i) for i in range(self.how.p_n - 1)] + [whole]
+        keep = Cat((~meta.null & there).replicate(FP16.width // 8) for there in present)
         flags = Mux(meta.last, meta.flags | overflow, 0)
         m.d.comb += [
             self.m_axis_tvalid.eq(results.r_valid),

@@ -61,7 +61,7 @@ class Emission:
         text = self._rtlil(top, name)
         script = [
             "read_rtlil <<rtlil\n" + "\n".join([*self._texts, text]) + "\nrtlil",
-            "proc -nomux -norom",
+            "proc -noopt -nomux -norom",
             "memory_collect",
             "attrmap -remove generator -remove top -remove src -remove amaranth.hierarchy -remove amaranth.decoding",
             "attrmap -modattr -remove generator -remove top -remove src -remove amaranth.hierarchy "

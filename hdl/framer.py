@@ -369,7 +369,7 @@ class Framer(wiring.Component):
             steps = Cat(self.stride > i for i in range(self.lane_bits))
             chosen = [
                 (self.low <= i)
-                & (self.high >= i)
+                & (self.high >= i if i else Const(1, 1))
                 & self.aligned
                 & ~((self.first_sample[: self.lane_bits] ^ i) & steps).any()
                 for i in range(p_n)

@@ -54,7 +54,7 @@ class InverseSqrtUnit(wiring.Component):
         m = Module()
         p = Pipe(m, self.how.cuts, interval=self.how.isd_interval, valid=self.i_valid)
         x = p.input(self.x)
-        y = p.let("estimate", self._estimate(m))
+        y = p.let("estimate", self._estimate(m, p))
         p.cut("seed")
         width = ESTIMATE_BITS[self.how.seed]
         refined = p.let("unrefined", Cat(Const(0, FACTOR_FRACTION_BITS), p(y)))
@@ -67,43 +67,41 @@ class InverseSqrtUnit(wiring.Component):
         self._round(m, p, refined, width + FACTOR_FRACTION_BITS)
         return m
 
-    def _estimate(self, m: Module) -> Value:
+    def _estimate(self, m: Module, p: Pipe) -> Value:
         odd = self.x[-1]
         fraction = Mux(odd, self.x[1:-1], self.x[:-2])
         if self.how.seed != "segmented":
-            return self._magic(m, odd, fraction)
+            difference = p.let("magic_bits", self._magic(odd, fraction))
+            p.cut("segment")
+            return self._fixed_point(p(difference))
         table = SEGMENTS[self.how.segments, self.how.segment_slopes]
         bits = (self.how.segments // 2).bit_length() - 1
         index = Cat(fraction[X_FRACTION_BITS - bits :], odd)
-        rest = fraction[: X_FRACTION_BITS - bits]
-        constants = Signal(14, name="segment_constant")
-        m.d.comb += constants.eq(Array(Const(c, 14) for c, _ in table)[index])
-        slope = Signal(4, name="segment_slope")
-        m.d.comb += slope.eq(Array(Const(q, 4) for _, q in table)[index])
+        rest = p.let("segment_rest", fraction[: X_FRACTION_BITS - bits])
+        constant = p.let("segment_constant", Array(Const(c, 14) for c, _ in table)[index])
+        slope = p.let("segment_slope", Array(Const(q, 4) for _, q in table)[index])
+        p.cut("segment")
         # Slopes of one or two bits: q·r is at most one addition, and q = 8, 4, 2 are shifts.
-        double, odd_part = slope[1] & slope[2], slope[0]
+        slope, rest = p(slope), p(rest)
         base = Mux(slope[3], rest << 3, Mux(slope[2], rest << 2, rest << 1))
-        extra = Mux(double, rest << 1, Mux(odd_part, rest, 0))
+        extra = Mux(slope[1] & slope[2], rest << 1, Mux(slope[0], rest, 0))
         drop = Signal(len(rest) + 4, name="segment_drop")
         m.d.comb += drop.eq(base + extra)
         difference = Signal(14, name="segment_estimate")
-        m.d.comb += difference.eq(constants - drop[11:])
+        m.d.comb += difference.eq(p(constant) - drop[11:])
         return Mux(difference[13], (1 << 13) - 1, difference[:13])
 
-    def _magic(self, m: Module, odd: Value, fraction: Value) -> Value:
-        """`magic − (i >> 1)` on FP32 bits; y as a fixed-point number below 2, 16 fraction bits."""
+    def _magic(self, odd: Value, fraction: Value) -> Value:
+        """`magic − (i >> 1)` on FP32 bits."""
         magic = CLASSIC_MAGIC if self.how.seed == "classic" else TUNED_MAGIC
         bits = Cat(Const(0, 3), fraction, *[~odd] * 7, odd)
-        difference = Signal(32, name="magic_bits")
-        m.d.comb += difference.eq(magic - (bits >> 1))
-        significand = Cat(difference[:23], Const(1, 1))
-        # Exponents 125 to 127 (fields): y in [1/4, 2).
-        shifted = Mux(
-            difference[23:25] == 3,
-            significand >> 7,
-            Mux(difference[23], significand >> 9, significand >> 8),
-        )
-        return shifted[:17]
+        return (magic - (bits >> 1))[:32]
+
+    def _fixed_point(self, bits: Value) -> Value:
+        """An FP32 number with exponent field 125 to 127, in [1/4, 2), as a fixed-point one with 16 fraction bits."""
+        significand = Cat(bits[:23], Const(1, 1))
+        below_one = Mux(bits[23], significand >> 9, significand >> 8)
+        return Mux(bits[23:25] == 3, significand >> 7, below_one)[:17]
 
     def _step(self, p: Pipe, name: str, x: Staged, y: Staged, width: int, tuned: bool) -> Staged:
         """One Newton step; returns y·factor in units of 2^-(width + 25)."""

@@ -278,12 +278,13 @@ class Lane(wiring.Component):
         magnitude = p.let("magnitude", total[:-1] ^ total[-1].replicate(frame + 1))
         p.cut("add_beta")
         zeros = p.let("sum_zeros", leading_zeros(m, "sum_zeros", p(magnitude)))
+        p.cut("count_sum")
         normal = p(limit) >= p(zeros)
         amount = p.let("sum_shift", Mux(normal, p(zeros), p(limit)[: len(p(zeros))]))
         zero = p.let("sum_zero", (p(zeros) == frame + 1) & ~p(negative))
         field = self._exponent(p(limit) + 1 - p(zeros))
         field = p.let("sum_field", Mux(normal & ~p(zero), field, 0))
-        p.cut("count_sum")
+        p.cut("limit_sum")
         top = top_bits(m, "sum_top", p(magnitude), p(amount), frame + 1, fill=p(negative))
         kept, guard, rest = top[-11:], top[-12], top[:-12]
         tie_or_more = Mux(

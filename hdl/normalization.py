@@ -11,7 +11,13 @@ from amaranth.lib.wiring import In, Out
 from ..config import Configuration
 from ..flags import RowFlag
 from ..formats import FP16
-from ..latency import BUFFER_LATENCY, buffer_depth, normalization_latency, operand_time
+from ..latency import (
+    BUFFER_LATENCY,
+    STORE_LATENCY,
+    buffer_depth,
+    normalization_latency,
+    operand_time,
+)
 from ..numerics import ISD_BITS, Numerics, clog2
 from .emit import Shared
 from .lane import SCALE_EXPONENT_BITS, Lane
@@ -76,7 +82,7 @@ class NormalizationUnit(wiring.Component):
     window_valid, window, window_ready : rows whose window is known, in order (null rows have none)
     end_valid, end, end_ready : faults of the rows that have ended, in order
     available, z : the row buffer; z in the cycle after it is read
-    mean_row, mean; scale_row, scale : the stores of mean and ISD, by row; they answer in the next cycle
+    mean_row, mean; scale_row, scale : the stores of mean and ISD, by row; they answer after `haan.latency.STORE_LATENCY` cycles
     credit : a beat may be sent
     issue, meta : a beat is under way
     read : it takes a beat of the row buffer
@@ -190,12 +196,12 @@ class NormalizationUnit(wiring.Component):
         operands: dict[str, Any] = {}
         nan = p.let("row_nan", self.order.null | self.window.nan)
         operands["nan"] = p.at(nan, at["nan"])
-        m.d.comb += self.scale_row.eq(p.at(number, at["isd"] - 1))
+        m.d.comb += self.scale_row.eq(p.at(number, at["isd"] - STORE_LATENCY))
         operands |= {"isd": self.scale.isd, "scale_exponent": self.scale.exponent}
         if self.what.layernorm:
             shift = p.let("shift", self.window.shift)
             operands["shift"] = p.at(shift, at["shift"])
-            m.d.comb += self.mean_row.eq(p.at(number, at["mean"] - 1))
+            m.d.comb += self.mean_row.eq(p.at(number, at["mean"] - STORE_LATENCY))
             operands["mean"] = self.mean
         if self.what.cast_before_gamma:
             operands["cast"] = p.at(p.let("cast", self.order.cast), at["cast"])

@@ -124,8 +124,10 @@ class RowUnit(wiring.Component):
         scaled = multiply(p, "ns2", s2, n)
         p.now = max(p.now, end)
         v = add_rows(p, "v_signed", scaled, squares, numerics.v_bits + 1, deep=True)
-        # Only the window accumulator, which lost low bits of the squares, can get below zero.
-        return p.let("v", p(v)[:-1] & (~p(v)[-1]).replicate(numerics.v_bits)), mean
+        if numerics.dropped_square_bits:
+            # What the squares lost may put the difference below zero.
+            return p.let("v", p(v)[:-1] & (~p(v)[-1]).replicate(numerics.v_bits)), mean
+        return p.let("v", p(v)[:-1]), mean
 
     def _divide(
         self, m: Module, p: Pipe, biased: Staged, reciprocal: Staged, places: Staged
@@ -147,12 +149,19 @@ class RowUnit(wiring.Component):
     ) -> tuple[Staged, Staged, Staged]:
         """(24-bit significand, exponent, zero) of V/N² + eps."""
         width = self.numerics.v_bits
-        zeros = p.let("v_zeros", leading_zeros(m, "v_zeros", p(v)))
+        # Leading zeros in two steps: first whole groups of sixteen.
+        groups = [p(v)[max(high - 16, 0) : high].any() for high in range(width, 0, -16)]
+        coarse = p.let("v_groups", leading_zeros(m, "v_groups", Cat(*reversed(groups))))
+        p.cut("coarse_variance")
+        near = top_bits(m, "v_near", p(v), Cat(Const(0, 4), p(coarse)), VARIANCE_BITS + 15)
+        near = p.let("v_near", near)
         p.cut("count_variance")
-        significand = p.let("v_top", top_bits(m, "v_top", p(v), p(zeros), VARIANCE_BITS))
-        v_zero = p.let("v_zero", p(zeros) == width)
+        fine = leading_zeros(m, "v_fine", p(near)[-16:])
+        significand = p.let("v_top", top_bits(m, "v_top", p(near), fine[:4], VARIANCE_BITS))
+        zeros = Cat(fine[:4], p(coarse))
+        v_zero = p.let("v_zero", ~p(near).any())
         field = p(eps)[23:31]
-        base = p.let("v_base", self._exponent(width - 49 - p(zeros) - p(inverse[1])))
+        base = p.let("v_base", self._exponent(width - 49 - zeros - p(inverse[1])))
         eps_exponent = p.let("eps_exponent", self._exponent(field - 127))
         eps_zero = p.let("eps_zero", field == 0)
         p.cut("normalize_variance")
