@@ -1,0 +1,356 @@
+# SPDX-FileCopyrightText: 2026 The HAAN developers
+# SPDX-License-Identifier: Apache-2.0
+"""Rows in, rows out: `normalize` for tensors, `row_output` for packets with faults. Sections 6 to 9 of `docs/numerics.md`."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..config import Configuration, ConfigurationError
+from ..flags import RowFlag
+from ..layer import LayerSettings, float32_bits
+from ..numerics import Numerics
+from .fp16 import NAN, Bits, Mask
+from .inverse_sqrt import inverse_sqrt, scaled_variance, split, variance_plus_eps
+from .normalization import Affine, RowConstants, lane, window_lsb, window_mean
+from .significand import Float, Int
+from .statistics import Integers, sums
+
+_BLOCK = 1 << 14
+"""Elements that are worked on together: few enough that they stay in a core's cache."""
+
+
+@dataclass(frozen=True, eq=False)
+class Normalized:
+    """Normalized rows."""
+
+    y: NDArray[np.float16]
+    """Shape of x."""
+    flags: NDArray[np.uint16]
+    """(rows,): `haan.flags.RowFlag`."""
+    mean: Float
+    """(rows,): mean that was subtracted, 0 for RMSNorm, NaN in rows that are all NaN."""
+    isd: Float
+    """(rows,): inverse standard deviation, 0 in rows without variance, NaN in rows that are all NaN."""
+
+    @property
+    def bits(self) -> Bits:
+        """FP16 bit patterns of y."""
+        return self.y.view(np.uint16)
+
+
+@dataclass(frozen=True, eq=False)
+class ReceivedRow:
+    """A packet as it came in, up to the beat with TLAST, its last one."""
+
+    data: Bits
+    """(beats, p_n): FP16 bit patterns."""
+    keep: NDArray[np.bool_]
+    """(beats, 2·p_n): TKEEP, bit 0 first."""
+    tid: Int
+    """(beats,): TID."""
+
+
+@dataclass(frozen=True, eq=False)
+class OutputRow:
+    """A packet as it goes out."""
+
+    bits: Bits
+    """(N,) FP16 bit patterns; (0,) for the null beat of a row with bad settings."""
+    flags: RowFlag
+
+
+def normalize(
+    x: NDArray[Any],
+    gamma: NDArray[Any] | None = None,
+    beta: NDArray[Any] | None = None,
+    *,
+    configuration: Configuration | None = None,
+    mode: Literal["layernorm", "rmsnorm"] = "layernorm",
+    eps: float = 1e-5,
+    n_sub: int | None = None,
+    first: int = 0,
+    stride: int = 1,
+    cast_before_gamma: bool = False,
+    one_plus_gamma: bool = False,
+) -> Normalized:
+    """What the hardware computes, bit for bit.
+
+    Parameters
+    ----------
+    x : (rows, N) or (N,): float16, or uint16 bit patterns of it
+    gamma, beta : (N,): float16 or float32 numbers that the build's parameter format holds exactly, or None
+    configuration : the build (default: `Configuration()`)
+    mode, eps, n_sub, first, stride, cast_before_gamma : see `haan.layer.LayerSettings`; n_sub None: the configuration's
+    one_plus_gamma : gamma is an offset from one
+
+    Raises ConfigurationError for arrays of other shapes or types, and for what the build can't do.
+    """
+    configuration = Configuration() if configuration is None else configuration
+    bits = _rows(x)
+    affine = "+".join(
+        name for name, array in (("gamma", gamma), ("beta", beta)) if array is not None
+    )
+    settings = LayerSettings.from_dict(
+        {
+            "mode": mode,
+            "n": bits.shape[1],
+            "eps": eps,
+            "n_sub": configuration.what.n_sub if n_sub is None else n_sub,
+            "first": first,
+            "stride": stride,
+            "affine": affine or "none",
+            "cast_before_gamma": cast_before_gamma,
+        }
+    )
+    settings.check(configuration)
+    parameters = _parameters(gamma, beta, settings.n, configuration, one_plus_gamma)
+    y, flags, mean, isd = normalize_bits(bits, settings, configuration, parameters)
+    return Normalized(y.view(np.float16).reshape(np.shape(x)), flags, mean, isd)
+
+
+def normalize_bits(
+    bits: Bits,
+    settings: LayerSettings,
+    configuration: Configuration,
+    affine: Affine,
+    present: Mask | None = None,
+) -> tuple[Bits, NDArray[np.uint16], Float, Float]:
+    """`normalize` on bit patterns (rows, N), with settings and parameters already checked.
+
+    `present` (rows, N) says which elements are there; a missing element is NaN, a missing sampled one makes its row NaN.
+    Returns y (rows, N), flags, mean, isd (rows,); a missing element sets no flag.
+    """
+    rows, n = bits.shape
+    y = np.empty_like(bits)
+    flags = np.zeros(rows, dtype=np.uint16)
+    mean, isd = np.empty(rows), np.empty(rows)
+    step = max(1, _BLOCK // n)
+    for low in range(0, rows, step):
+        part = slice(low, low + step)
+        y[part], flags[part], mean[part], isd[part] = _block(
+            bits[part],
+            settings,
+            configuration,
+            affine,
+            None if present is None else present[part],
+        )
+    return y, flags, mean, isd
+
+
+def _block(
+    bits: Bits,
+    settings: LayerSettings,
+    configuration: Configuration,
+    affine: Affine,
+    present: Mask | None,
+) -> tuple[Bits, NDArray[np.uint16], Float, Float]:
+    last = settings.first + settings.stride * (settings.samples - 1)
+    sampled = slice(settings.first, last + 1, settings.stride)
+    mask = None if present is None else present[:, sampled]
+    s1, s2, nonfinite = sums(bits[:, sampled], mask, configuration)
+    row, mean, zero = row_constants(s1, s2, settings, configuration)
+    y, overflow = lane(bits, row, affine, configuration, settings.cast_before_gamma)
+    isd = np.ldexp(row.isd.astype(np.float64), row.isd_exponent - 16)
+
+    void = nonfinite
+    if present is not None and mask is not None:
+        y[~present] = NAN
+        overflow &= present
+        void = nonfinite | ~mask.all(axis=1)
+    y[void] = NAN
+    mean[void] = isd[void] = np.nan
+    flags = (
+        nonfinite * RowFlag.NONFINITE
+        + (zero & ~void) * RowFlag.ZERO_VARIANCE
+        + (overflow.any(axis=1) & ~void) * RowFlag.OVERFLOW
+    )
+    return y, flags.astype(np.uint16), mean, isd
+
+
+def row_constants(
+    s1: Integers, s2: Integers, settings: LayerSettings, configuration: Configuration
+) -> tuple[RowConstants, Float, Mask]:
+    """From sums of rows to what the lanes need, the mean as a number, and whether var + eps is 0; (rows,) each."""
+    layernorm = settings.mode == "layernorm"
+    v = scaled_variance(s1, s2, settings.samples, layernorm)
+    t, e, zero = variance_plus_eps(v, settings.samples, float32_bits(settings.eps))
+    x, k = split(np.where(zero, 1 << 23, t), np.where(zero, 0, e))
+    isd, isd_exponent = inverse_sqrt(x, k, configuration.how)
+    lsb = window_lsb(k, settings, configuration)
+    means = window_mean(s1, settings.samples, lsb) if layernorm else [0] * len(k)
+    window = (1 << Numerics(configuration).window) - 1
+    constants = RowConstants(
+        lsb=lsb,
+        mean=np.array([mean & window for mean in means], dtype=np.int64),
+        isd=np.where(zero, 0, isd),
+        isd_exponent=isd_exponent,
+    )
+    values = [math.ldexp(mean, at) for mean, at in zip(means, lsb.tolist(), strict=True)]
+    return constants, np.array(values), zero
+
+
+def row_output(
+    row: ReceivedRow,
+    settings: LayerSettings | Mapping[str, int],
+    configuration: Configuration,
+    gamma: NDArray[Any] | None = None,
+    beta: NDArray[Any] | None = None,
+    one_plus_gamma: bool = False,
+) -> OutputRow:
+    """The packet that answers a packet, whatever is wrong with it.
+
+    Parameters
+    ----------
+    row : the packet
+    settings : the layer's settings, or the fields of its record (`haan.layer.record_layout`), which may be bad
+    gamma, beta, one_plus_gamma : contents of the layer's slot from element 0, as for `normalize`; unused ones don't matter
+
+    Raises ConfigurationError for parameters that are missing, too short or of another format.
+    """
+    if isinstance(settings, LayerSettings):
+        settings = settings.record(configuration)
+    if not acceptable(settings, configuration):
+        return OutputRow(np.empty(0, dtype=np.uint16), RowFlag.SETTINGS)
+    layer = _settings(settings, configuration)
+    parameters = _parameters(
+        _used(gamma, "gamma", layer),
+        _used(beta, "beta", layer),
+        layer.n,
+        configuration,
+        one_plus_gamma,
+    )
+    faults, present = packet_faults(row, layer.n)
+    bits = np.zeros(layer.n, dtype=np.uint16)
+    received = row.data.reshape(-1)[: layer.n]
+    bits[: received.size] = received
+    y, flags, _, _ = normalize_bits(bits[None], layer, configuration, parameters, present[None])
+    found = RowFlag(int(flags[0]))
+    if faults and layer.samples == layer.n:
+        y[:] = NAN
+        found &= RowFlag.NONFINITE
+    return OutputRow(y[0], faults | found)
+
+
+def acceptable(record: Mapping[str, int], configuration: Configuration) -> bool:
+    """Whether a layer record is one that the hardware computes with; otherwise its rows get SETTINGS."""
+    n, n_sub, eps = record["n"], record["n_sub"], record["eps"]
+    last = record["first"] + (max(n_sub, 1) - 1 << record["stride_log2"])
+    return (
+        record["valid"] == 1
+        and 1 <= n <= configuration.what.max_n
+        and (eps < 0x7F800000 or eps == 0x80000000)
+        and (not configuration.what.subsampling or (n_sub >= 1 and last < n))
+    )
+
+
+def packet_faults(row: ReceivedRow, n: int) -> tuple[RowFlag, Mask]:
+    """(SHORT, LONG, KEEP and ID of a packet for a row of n elements, which of these are there)."""
+    beats, p_n = row.data.shape
+    end = -(-n // p_n) - 1
+    whole = row.keep.reshape(beats, p_n, 2).all(axis=2)
+    present = np.zeros(n, dtype=np.bool_)
+    received = whole.reshape(-1)[:n]
+    present[: received.size] = received
+
+    upto = slice(0, end + 1)
+    last_in_row = beats - 1 <= end
+    faults = RowFlag(0)
+    if beats - 1 < end or (beats - 1 == end and not present[end * p_n :].all()):
+        faults |= RowFlag.SHORT
+    if beats - 1 > end or (beats - 1 == end and row.keep[end, 2 * (n - end * p_n) :].any()):
+        faults |= RowFlag.LONG
+    without_last = row.keep[: beats - 1][upto]
+    if not without_last.all() or (last_in_row and not _is_run(row.keep[-1])):
+        faults |= RowFlag.KEEP
+    if (row.tid[upto] != row.tid[0]).any():
+        faults |= RowFlag.ID
+    return faults, present
+
+
+def _is_run(keep: NDArray[np.bool_]) -> bool:
+    """Whether TKEEP is a run of whole elements from element 0 (or none)."""
+    count = int(keep.sum())
+    return count % 2 == 0 and bool(keep[:count].all())
+
+
+def _settings(record: Mapping[str, int], configuration: Configuration) -> LayerSettings:
+    parts = [name for name in ("gamma", "beta") if record[name]]
+    samples = {
+        "n_sub": record["n_sub"],
+        "first": record["first"],
+        "stride": 1 << record["stride_log2"],
+    }
+    return LayerSettings.from_dict(
+        {
+            "mode": "rmsnorm" if record["rmsnorm"] else "layernorm",
+            "n": record["n"],
+            "eps": float(np.uint32(record["eps"]).view(np.float32)),
+            "affine": "+".join(parts) or "none",
+            "cast_before_gamma": bool(record["cast_before_gamma"]),
+            **(samples if configuration.what.subsampling else {}),
+        }
+    )
+
+
+def _used(array: NDArray[Any] | None, name: str, layer: LayerSettings) -> NDArray[Any] | None:
+    if name not in layer.affine.split("+"):
+        return None
+    if array is None or np.size(array) < layer.n:
+        raise ConfigurationError(
+            f"the layer uses {name}, of which {0 if array is None else np.size(array)} of {layer.n} elements are given"
+        )
+    return array[: layer.n]
+
+
+def _rows(x: NDArray[Any]) -> Bits:
+    array = np.asarray(x)
+    if array.dtype not in (np.float16, np.uint16):
+        raise ConfigurationError(
+            f"x has type {array.dtype}; allowed are float16, and uint16 for its bit patterns"
+        )
+    if array.ndim not in (1, 2) or array.shape[-1] == 0:
+        raise ConfigurationError(
+            f"x has shape {array.shape}; allowed are (rows, N) and (N,), N ≥ 1"
+        )
+    return np.ascontiguousarray(np.atleast_2d(array)).view(np.uint16)
+
+
+def _parameters(
+    gamma: NDArray[Any] | None,
+    beta: NDArray[Any] | None,
+    n: int,
+    configuration: Configuration,
+    one_plus_gamma: bool,
+) -> Affine:
+    if one_plus_gamma and not configuration.what.one_plus_gamma:
+        raise ConfigurationError("one_plus_gamma = true, but this build has one_plus_gamma = false")
+    gamma, beta = (
+        None if array is None else _parameter(name, array, n, configuration)
+        for name, array in (("gamma", gamma), ("beta", beta))
+    )
+    return Affine.stored(gamma, beta, configuration, one_plus_gamma)
+
+
+def _parameter(
+    name: str, array: NDArray[Any], n: int, configuration: Configuration
+) -> NDArray[np.floating]:
+    """In the build's parameter format."""
+    array = np.asarray(array)
+    if array.dtype not in (np.float16, np.float32) or array.shape != (n,):
+        raise ConfigurationError(
+            f"{name} has type {array.dtype} and shape {array.shape}; allowed are float16 and float32, shape ({n},)"
+        )
+    fmt = configuration.what.parameter_format
+    with np.errstate(over="ignore"):
+        stored: NDArray[np.floating] = array.astype(np.float32 if fmt == "fp32" else np.float16)
+    wrong = ~((stored == array) | np.isnan(array))
+    if wrong.any():
+        raise ConfigurationError(
+            f"{name} has {array[wrong][0]}, which the build's parameter_format = {fmt!r} can't hold exactly"
+        )
+    return stored
