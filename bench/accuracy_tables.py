@@ -1,0 +1,69 @@
+# SPDX-FileCopyrightText: 2026 The HAAN developers
+# SPDX-License-Identifier: Apache-2.0
+"""Prints the tables of docs/accuracy.md: `python bench/accuracy_tables.py` (ten seconds)."""
+
+import math
+from typing import Any
+
+from haan.config import Configuration
+from haan.golden.bounds import error_bound, error_terms, root_error
+from haan.layer import LayerSettings
+
+SEEDS: dict[str, dict[str, Any]] = {
+    "classic": {"seed": "classic"},
+    "tuned": {"seed": "tuned"},
+} | {
+    f"{segments} segments{', slopes' if slopes else ''}": {
+        "seed": "segmented",
+        "segments": segments,
+        "segment_slopes": slopes,
+    }
+    for segments in (16, 32, 64)
+    for slopes in (False, True)
+}
+
+BUILDS = tuple(Configuration().with_(parameter_format=fmt) for fmt in ("fp16", "fp32"))
+
+
+def up(value: float, digits: int) -> str:
+    """Rounded up: a bound stays one."""
+    return f"{math.ceil(value * 10**digits) / 10**digits:.{digits}f}"
+
+
+def seed_rows() -> list[tuple[str, ...]]:
+    """Per seed and number of steps: the root's errors, and the bound with FP16 and with FP32 parameters."""
+    rows = []
+    for name, seed in SEEDS.items():
+        for steps in range(4):
+            builds = [build.with_(newton_steps=steps, **seed) for build in BUILDS]
+            error = root_error(builds[0].how)
+            bounds = [up(error_bound(build), 4) for build in builds]
+            rows.append((name, str(steps), *(f"{part:.3e}" for part in error), *bounds))
+    return rows
+
+
+def term_rows() -> list[tuple[str, ...]]:
+    """The summands of the default configuration's bound, too large and too small, with FP16 and with FP32 parameters."""
+    fp16, fp32 = (error_terms(build) for build in BUILDS)
+    return [(name, *(up(part, 5) for part in (*fp16[name], *fp32[name]))) for name in fp16]
+
+
+def norm_rows() -> list[tuple[str, ...]]:
+    """The default configuration's bound by what a row asks for."""
+    rows = []
+    for mode in ("layernorm", "rmsnorm"):
+        for affine in ("none", "gamma", "beta", "gamma+beta"):
+            settings = LayerSettings.from_dict({"mode": mode, "n": 1, "affine": affine})
+            rows.append((mode, affine, *(up(error_bound(b, settings), 4) for b in BUILDS)))
+    return rows
+
+
+def main() -> None:
+    for rows in (seed_rows(), term_rows(), norm_rows()):
+        for row in rows:
+            print("| " + " | ".join(row) + " |")
+        print()
+
+
+if __name__ == "__main__":
+    main()
