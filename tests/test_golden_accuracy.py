@@ -12,6 +12,7 @@ import pytest
 
 from haan.config import Configuration
 from haan.golden import absolute_error, error_bound, normalize, reference, ulp_error
+from haan.golden.bounds import error_terms
 from haan.golden.fp16 import round_fp16
 from haan.golden.normalization import normalized
 from haan.golden.pipeline import row_constants
@@ -237,14 +238,36 @@ def table(columns: int) -> set[tuple[str, ...]]:
     return {row for row in rows if len(row) == columns}
 
 
+def up(value: float, digits: int) -> str:
+    """As the document rounds a bound: upwards."""
+    return f"{math.ceil(value * 10**digits) / 10**digits:.{digits}f}"
+
+
+BUILDS = DEFAULT, DEFAULT.with_(parameter_format="fp32")
+
+
+def test_the_documented_terms_are_all_that_there_are():
+    fp16, fp32 = (error_terms(build) for build in BUILDS)
+    rows = {(name, *(up(part, 5) for part in (*fp16[name], *fp32[name]))) for name in fp16}
+    assert rows == {row for row in table(5) if row[0] != "term" and "---" not in row[0]}
+
+
+@pytest.mark.parametrize("seed", ["classic", "tuned", "16", "32", "64"])
+def test_the_documented_bounds_by_seed(seed):
+    for slopes in (False, True) if seed.isdigit() else (True,):
+        how = {"segments": int(seed)} if seed.isdigit() else {"seed": seed}
+        name = f"{seed} segments{', slopes' if slopes else ''}" if seed.isdigit() else seed
+        for steps in range(4):
+            builds = [b.with_(**how, segment_slopes=slopes, newton_steps=steps) for b in BUILDS]
+            bounds = [up(error_bound(build), 4) for build in builds]
+            assert [name, str(steps), *bounds] in [[*row[:2], *row[5:]] for row in table(7)]
+
+
 def test_the_documented_bounds_by_what_a_row_asks_for():
     for mode in ("layernorm", "rmsnorm"):
         for affine in ("none", "gamma", "beta", "gamma+beta"):
             settings = LayerSettings(n=1, mode=mode, affine=affine)
-            bounds = (
-                f"{math.ceil(error_bound(build, settings) * 1e4) / 1e4:.4f}"
-                for build in (DEFAULT, DEFAULT.with_(parameter_format="fp32"))
-            )
+            bounds = (up(error_bound(build, settings), 4) for build in BUILDS)
             assert (mode, affine, *bounds) in table(4)
 
 
