@@ -113,7 +113,9 @@ class RowTimes:
             size = numerics.s1_bits - 1
             v = start + max(n_product, _product(configuration, size, size))
         v += _registers(configuration, sums)
-        variance = v + _registers(configuration, ["coarse_variance", "count_variance", "normalize_variance"])
+        variance = v + _registers(
+            configuration, ["coarse_variance", "count_variance", "normalize_variance"]
+        )
         variance += _whole_product(configuration, VARIANCE_BITS, VARIANCE_BITS)
         variance += _registers(configuration, ["variance", "align_eps", "add_eps"])
         self.isd = variance + inverse_sqrt_latency(configuration)
