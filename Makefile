@@ -24,7 +24,7 @@ setup: .venv/ready
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --editable '.[sim,synth,dev]'
 	@command -v iverilog >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
-		apt-get install --yes --quiet iverilog >/dev/null; } || \
+		{ apt-get update --quiet && apt-get install --yes --quiet iverilog; } >/dev/null; } || \
 		echo "Icarus Verilog is missing (apt-get install iverilog): tests with it will be skipped."
 	@touch $@
 

@@ -362,7 +362,7 @@ class Framer(wiring.Component):
 
     def _feed(self, m: Module) -> None:
         """Third stage: the framed beat to the statistics unit, p_d elements a cycle."""
-        p_n, p_d = self.how.p_n, self.how.p_d
+        p_n = self.how.p_n
         elements = [self.beat[16 * i : 16 * i + 16] for i in range(p_n)]
         sampled, lost = list(self.present), Const(0, 1)
         if self.what.subsampling:
