@@ -128,8 +128,9 @@ class Framer(wiring.Component):
         self.full, self.ragged = Signal(reset_less=True), Signal(reset_less=True)
         moves = ~self.seen_valid | self.take
         m.d.comb += self.i_ready.eq(moves)
-        whole = Cat(beat.keep[2 * i : 2 * i + 2].all() for i in range(p_n))
-        touched = Cat(beat.keep[2 * i : 2 * i + 2].any() for i in range(p_n))
+        whole, touched = Signal(p_n, name="arrived_whole"), Signal(p_n, name="arrived_touched")
+        m.d.comb += whole.eq(Cat(beat.keep[2 * i : 2 * i + 2].all() for i in range(p_n)))
+        m.d.comb += touched.eq(Cat(beat.keep[2 * i : 2 * i + 2].any() for i in range(p_n)))
         split = (whole ^ touched).any()
         holes = (touched[1:] & ~touched[:-1]).any() if p_n > 1 else Const(0, 1)
         with m.If(moves):
@@ -171,11 +172,14 @@ class Framer(wiring.Component):
         remaining = Mux(first, seen.settings.n, left)
         null = first & ~self.known
         end = (remaining <= p_n) | null
-        whole = Cat(seen.keep[2 * i : 2 * i + 2].all() for i in range(p_n)) & (~padding).replicate(
-            p_n
-        )
-        touched = Cat(seen.keep[2 * i : 2 * i + 2].any() for i in range(p_n))
-        wanted = Cat(remaining > i for i in range(p_n))
+        whole, touched, wanted = (Signal(p_n, name=n) for n in ("whole", "touched", "wanted"))
+        m.d.comb += [
+            whole.eq(
+                Cat(seen.keep[2 * i : 2 * i + 2].all() & ~padding for i in range(p_n)),
+            ),
+            touched.eq(Cat(seen.keep[2 * i : 2 * i + 2].any() for i in range(p_n))),
+            wanted.eq(Cat(remaining > i for i in range(p_n))),
+        ]
         missing, extra = (wanted & ~whole).any(), (touched & ~wanted).any() & ~padding
         last = seen.last | padding
         early = {
@@ -364,22 +368,23 @@ class Framer(wiring.Component):
         """Third stage: the framed beat to the statistics unit, p_d elements a cycle."""
         p_n = self.how.p_n
         elements = [self.beat[16 * i : 16 * i + 16] for i in range(p_n)]
-        sampled, lost = list(self.present), Const(0, 1)
+        sampled, lost = self.present, Const(0, 1)
         if self.what.subsampling:
             steps = Cat(self.stride > i for i in range(self.lane_bits))
-            chosen = [
-                (self.low <= i)
-                & (self.high >= i if i else Const(1, 1))
-                & self.aligned
-                & ~((self.first_sample[: self.lane_bits] ^ i) & steps).any()
-                for i in range(p_n)
-            ]
-            sampled = [take & present for take, present in zip(chosen, self.present, strict=True)]
-            lost = Cat(
-                take & ~present for take, present in zip(chosen, self.present, strict=True)
-            ).any()
+            chosen, sampled = Signal(p_n, name="chosen"), Signal(p_n, name="sampled")
+            m.d.comb += chosen.eq(
+                Cat(
+                    (self.low <= i)
+                    & (self.high >= i if i else Const(1, 1))
+                    & self.aligned
+                    & ~((self.first_sample[: self.lane_bits] ^ i) & steps).any()
+                    for i in range(p_n)
+                )
+            )
+            m.d.comb += sampled.eq(chosen & self.present)
+            lost = (chosen & ~self.present).any()
         m.d.comb += self.sum_data.eq(self._gather(elements))
-        m.d.comb += self.sum_sampled.eq(self._gather(sampled))
+        m.d.comb += self.sum_sampled.eq(self._gather(list(sampled)))
         begun = Signal(reset_less=True)
         starts = self.fresh & self.row_start
         m.d.comb += [
@@ -403,26 +408,19 @@ class Framer(wiring.Component):
         chunks = self.how.p_n // p_d
         if chunks == 1:
             return Cat(*items)
-        in_a_row = Cat(
-            choose(self.chunk, [items[c * p_d + lane] for c in range(chunks)])
-            for lane in range(p_d)
-        )
-        if not self.what.subsampling:
-            return in_a_row
-        orders = [in_a_row]
-        for apart in range(1, self.chunk_bits + 1):
-            low = self.first_sample[:apart]
-            high = self.chunk[: self.chunk_bits - apart]
-            orders.append(
+        orders = []
+        for apart in range(self.chunk_bits + 1 if self.what.subsampling else 1):
+            low_mask = (1 << apart) - 1
+            groups = [
                 Cat(
-                    choose(
-                        Cat(low, high),
-                        [
-                            items[((c >> apart) * p_d + lane << apart) | (c & ((1 << apart) - 1))]
-                            for c in range(chunks)
-                        ],
-                    )
+                    items[((c >> apart) * p_d + lane << apart) | (c & low_mask)]
                     for lane in range(p_d)
                 )
-            )
+                for c in range(chunks)
+            ]
+            high = self.chunk[: self.chunk_bits - apart]
+            select = Cat(self.first_sample[:apart], high) if apart else high
+            orders.append(choose(select, groups))
+        if not self.what.subsampling:
+            return orders[0]
         return choose_any(self._apart(self.stride), orders)
