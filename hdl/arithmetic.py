@@ -36,7 +36,8 @@ def wide_add(
         size = high - low
         totals = [Signal(size + 1, name=f"{name}_{index}_{c}") for c in ((0, 1) if index else (0,))]
         for value, total in enumerate(totals):
-            m.d.comb += total.eq(a[low:high] + b[low:high] + (value if index else carry))
+            carry_in = Const(value, 1) if index else carry
+            m.d.comb += total.eq(add_carry(a[low:high], b[low:high], carry_in, size + 1))
         total = totals[0] if index == 0 else Mux(carry, totals[1], totals[0])
         parts.append(total[:size])
         carry = Signal(name=f"{name}_{index}_carry")

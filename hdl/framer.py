@@ -198,12 +198,12 @@ class Framer(wiring.Component):
 
         emits = Signal()
         offered = (self.seen_valid | padding) & ~swallowing
-        fits, feed = self._plan(m, remaining, first, null, end)
+        feeds, updates, fits, follow, feed = self._plan(m, remaining, first, null, end)
         m.d.comb += emits.eq(offered & self.room & fits)
         m.d.comb += self.take.eq(Mux(swallowing, 1, emits & ~padding))
         with m.If(emits):
             m.d.sync += [
-                *feed,
+                *follow,
                 left.eq(remaining - p_n),
                 faults.eq(sofar),
                 inside.eq(~end & ~last),
@@ -214,7 +214,13 @@ class Framer(wiring.Component):
                 m.d.sync += row_id.eq(seen.id)
         with m.If(swallowing & self.seen_valid & seen.last):
             m.d.sync += swallowing.eq(0)
-        self._latch(m, emits, first, null, end, sofar, whole, wanted)
+        feed += [
+            (self.feed_present, whole & wanted),
+            (self.feed_data, seen.data),
+            (self.feed_fault, (sofar & PACKET_FAULTS.value).any()),
+        ]
+        self._enter(m, emits & updates, emits & feeds, feed)
+        self._latch(m, emits, first, null, end, sofar, whole)
 
     def _latch(
         self,
@@ -225,14 +231,12 @@ class Framer(wiring.Component):
         end: Value,
         faults: Signal,
         whole: Value,
-        wanted: Value,
     ) -> None:
         """Registers of the framed beat."""
         seen, p_n = self.seen, self.how.p_n
         self.fresh = Signal()
         self.row_end, self.row_start = Signal(reset_less=True), Signal(reset_less=True)
         self.beat_faults = Signal(len(RowFlag), reset_less=True)
-        self.present = Signal(p_n, reset_less=True)
         self.beat = Signal(FP16.width * p_n, reset_less=True)
         self.row_null = Signal(reset_less=True)
         settings = Signal(row_settings(self.configuration), reset_less=True)
@@ -245,7 +249,6 @@ class Framer(wiring.Component):
                 self.row_end.eq(end),
                 self.row_null.eq(null),
                 self.beat_faults.eq(faults),
-                self.present.eq(whole & wanted),
                 self.beat.eq(self._missing_are_nan(seen.data, whole)),
             ]
             with m.If(first):
@@ -273,39 +276,79 @@ class Framer(wiring.Component):
 
     def _plan(
         self, m: Module, remaining: Value, first: Value, null: Value, end: Value
-    ) -> tuple[Value, list[Any]]:
-        """(a beat can be taken now; what its feeding is set to): p_d elements a cycle, only where samples are.
+    ) -> tuple[Value, Value, Value, list[Any], list[Any]]:
+        """(the beat is fed; it takes the place of the one fed before; it can be taken now; registers to set with each beat; registers
+        of the one being fed, with their values).
 
-        With a stride of up to p_n/p_d the elements of one cycle are as far apart, so that no cycle is spent on what isn't sampled.
+        p_d elements a cycle are fed, only where samples are. With a stride of up to p_n/p_d the elements of one cycle are as far
+        apart, so that no cycle is spent on what isn't sampled; a beat without samples passes beside one that is being fed.
         """
-        bits = max(1, self.chunk_bits)
-        self.feeding = Signal()
+        p_n, bits = self.how.p_n, max(1, self.chunk_bits)
+        self.feeding, self.feed_begins, self.feed_done = Signal(), Signal(), Signal()
+        # A second beat with samples may wait, so that those behind it without any keep coming. Not where sums have to be spaced:
+        # the spacing counts from the beat being fed.
+        self.waits = self.what.subsampling and self.chunk_bits > 0 and self.how.isd_interval == 1
+        self.waiting = Signal()
+        self.feed_data = Signal(FP16.width * p_n, reset_less=True)
+        self.feed_present = Signal(p_n, reset_less=True)
+        self.feed_fault = Signal(reset_less=True)
         self.chunk, self.chunk_end = Signal(bits, reset_less=True), Signal(bits, reset_less=True)
-        self.holds_last = Signal(reset_less=True)
+        self.holds_first, self.holds_last = Signal(reset_less=True), Signal(reset_less=True)
         if self.what.subsampling:
-            low, high, any_sample, holds_last, assigns = self._plan_samples(remaining, first)
+            low, high, sampled, holds_first, holds_last, follow, feed = self._plan_samples(
+                remaining, first
+            )
         else:
-            low, holds_last, assigns = Const(0, self.lane_bits + 1), end, []
-            any_sample = Const(1, 1)
-            high = Mux(end, remaining - 1, self.how.p_n - 1)[: self.lane_bits]
-        chunks = [self._chunk_of(offset)[:bits] for offset in (low, high)]
-        done = ~self.feeding | (self.chunk == self.chunk_end)
+            low, high = Const(0, self.lane_bits + 1), Mux(end, remaining - 1, p_n - 1)
+            sampled, holds_first, holds_last = Const(1, 1), first, end
+            follow, feed = [], []
+        chunks = [self._chunk_of(offset[: self.lane_bits])[:bits] for offset in (low, high)]
+        feeds = sampled & ~null
+        feed += [
+            (self.chunk, chunks[0]),
+            (self.chunk_end, chunks[1]),
+            (self.holds_first, holds_first),
+            (self.holds_last, holds_last),
+        ]
+        # Where every beat but a null row's has samples, the registers are those of the framed beat.
+        updates = feeds if self.what.subsampling else Const(1, 1)
+        m.d.comb += self.feed_done.eq(~self.feeding | (self.chunk == self.chunk_end))
+        fits = self.feed_done | ~updates
+        if self.waits:
+            fits = fits | ~self.waiting
+        return feeds, updates, fits & self._spaced(m, chunks, feeds & holds_last), follow, feed
+
+    def _enter(
+        self, m: Module, enters: Value, feeds: Value, feed: list[tuple[Signal, Value]]
+    ) -> None:
+        """A beat into the registers of the one being fed, or to wait for them."""
+        begins = Signal()
+        m.d.sync += self.feed_begins.eq(begins)
         with m.If(self.feeding):
             m.d.sync += self.chunk.eq(self.chunk + 1)
-        with m.If(done):
-            m.d.sync += self.feeding.eq(0)
-        fits = done & self._spaced(m, chunks, any_sample & holds_last & ~null)
-        assigns += [
-            self.feeding.eq(any_sample & ~null),
-            self.chunk.eq(chunks[0]),
-            self.chunk_end.eq(chunks[1]),
-            self.holds_last.eq(holds_last),
-        ]
-        return fits, assigns
+        with m.If(self.feed_done):
+            m.d.sync += self.feeding.eq(begins)
+        if not self.waits:
+            m.d.comb += begins.eq(feeds)
+            with m.If(enters):
+                m.d.sync += [register.eq(value) for register, value in feed]
+            return
+        waiting = [Signal(register.shape(), reset_less=True) for register, _ in feed]
+        m.d.comb += begins.eq(self.feed_done & (self.waiting | feeds))
+        with m.If(self.feed_done & (self.waiting | enters)):
+            m.d.sync += [
+                register.eq(Mux(self.waiting, place, value))
+                for place, (register, value) in zip(waiting, feed, strict=True)
+            ]
+        with m.If(enters):
+            m.d.sync += [place.eq(value) for place, (_, value) in zip(waiting, feed, strict=True)]
+        m.d.sync += self.waiting.eq(
+            Mux(self.feed_done, self.waiting & enters, self.waiting | enters)
+        )
 
     def _chunk_of(self, offset: Value) -> Value:
         """Cycle, within a beat, in which the element at an offset is fed."""
-        place = Cat(offset[clog2(self.how.p_d) : self.lane_bits], Const(0, 1))
+        place = Cat(offset[clog2(self.how.p_d) :], Const(0, 1))
         return place >> self._apart(self.now_stride) if self.what.subsampling else place
 
     def _spaced(self, m: Module, chunks: list[Value], ends: Value) -> Value:
@@ -321,40 +364,48 @@ class Framer(wiring.Component):
 
     def _plan_samples(
         self, remaining: Value, first: Value
-    ) -> tuple[Value, Value, Value, Value, list[Any]]:
-        """Offsets of the first and the last sample in a beat, whether there is any and the row's last, and registers to set."""
+    ) -> tuple[Value, Value, Value, Value, Value, list[Any], list[Any]]:
+        """Offsets of the first and the last sample in a beat, whether there is any, the row's first and its last, and registers to
+        set with each beat, and with each one that has samples."""
         bits, p_n = self.numerics.n_bits, self.how.p_n
         settings = self.seen.settings
         start, stop, position = (Signal(bits, reset_less=True) for _ in range(3))
-        passed = Signal(reset_less=True)
+        begun, passed, complete = (Signal(reset_less=True) for _ in range(3))
+        row_first, row_stride = Signal(bits, reset_less=True), Signal(5, reset_less=True)
         self.first_sample, self.stride = Signal(bits, reset_less=True), Signal(5, reset_less=True)
         self.low, self.high = (Signal(self.lane_bits + 1, reset_less=True) for _ in range(2))
-        self.aligned, self.complete = Signal(reset_less=True), Signal(reset_less=True)
+        self.complete = Signal(reset_less=True)
         # Begin and end of the sampled range, counted from the beat's first element; `start` is 0 once the range has begun.
         begin, finish = Mux(first, settings.first, start), Mux(first, self.last_sample, stop)
-        self.now_first = Mux(first, settings.first, self.first_sample)
-        self.now_stride = Mux(first, settings.stride_log2, self.stride)
+        now_first = Mux(first, settings.first, row_first)
+        self.now_stride = Mux(first, settings.stride_log2, row_stride)
+        now_complete = Mux(first, settings.n_sub == remaining, complete)
         here = Mux(first, 0, position)
         over = ~first & passed
         steps = Cat(self.now_stride > i for i in range(bits))
-        aligned = ~((here ^ self.now_first) & steps)[self.lane_bits :].any()
-        any_sample = (begin < p_n) & ~over & aligned
+        aligned = ~((here ^ now_first) & steps)[self.lane_bits :].any()
+        sampled = (begin < p_n) & ~over & aligned
         last_here = finish < p_n
         low = begin[: self.lane_bits]
         high = Mux(last_here, finish, p_n - 1)[: self.lane_bits]
-        assigns: list[Any] = [
+        follow = [
             start.eq(Mux(begin < p_n, 0, begin - p_n)),
             stop.eq(finish - p_n),
+            begun.eq((~first & begun) | sampled),
             passed.eq(over | last_here),
             position.eq(here + p_n),
-            self.low.eq(low),
-            self.high.eq(high),
-            self.aligned.eq(any_sample),
-            self.first_sample.eq(self.now_first),
-            self.stride.eq(self.now_stride),
-            self.complete.eq(Mux(first, settings.n_sub == remaining, self.complete)),
+            row_first.eq(now_first),
+            row_stride.eq(self.now_stride),
+            complete.eq(now_complete),
         ]
-        return low, high, any_sample, last_here & ~over, assigns
+        feed = [
+            (self.low, low),
+            (self.high, high),
+            (self.first_sample, now_first),
+            (self.stride, self.now_stride),
+            (self.complete, now_complete),
+        ]
+        return low, high, sampled, first | ~begun, last_here, follow, feed
 
     def _apart(self, stride: Value) -> Value:
         """log2 of the distance of elements that are fed together."""
@@ -365,10 +416,12 @@ class Framer(wiring.Component):
         ]
 
     def _feed(self, m: Module) -> None:
-        """Third stage: the framed beat to the statistics unit, p_d elements a cycle."""
+        """Third stage: the samples of a beat to the statistics unit, p_d elements a cycle."""
         p_n = self.how.p_n
-        elements = [self.beat[16 * i : 16 * i + 16] for i in range(p_n)]
-        sampled, lost = self.present, Const(0, 1)
+        elements = [self.feed_data[16 * i : 16 * i + 16] for i in range(p_n)]
+        sampled = self.feed_present
+        starts = self.feed_begins & self.holds_first
+        m.d.comb += self.sum_fault.eq(self.feed_fault)
         if self.what.subsampling:
             steps = Cat(self.stride > i for i in range(self.lane_bits))
             chosen, sampled = Signal(p_n, name="chosen"), Signal(p_n, name="sampled")
@@ -376,31 +429,23 @@ class Framer(wiring.Component):
                 Cat(
                     (self.low <= i)
                     & (self.high >= i if i else Const(1, 1))
-                    & self.aligned
                     & ~((self.first_sample[: self.lane_bits] ^ i) & steps).any()
                     for i in range(p_n)
                 )
             )
-            m.d.comb += sampled.eq(chosen & self.present)
-            lost = (chosen & ~self.present).any()
-        m.d.comb += self.sum_data.eq(self._gather(elements))
-        m.d.comb += self.sum_sampled.eq(self._gather(list(sampled)))
-        begun = Signal(reset_less=True)
-        starts = self.fresh & self.row_start
+            m.d.comb += sampled.eq(chosen & self.feed_present)
+            lost = (chosen & ~self.feed_present).any()
+            gap = Signal(reset_less=True)
+            missing = (gap & ~starts) | (self.feed_begins & lost)
+            m.d.sync += gap.eq(missing)
+            m.d.comb += self.sum_fault.eq(missing | (self.complete & self.feed_fault))
         m.d.comb += [
+            self.sum_data.eq(self._gather(elements)),
+            self.sum_sampled.eq(self._gather(list(sampled))),
             self.sum_valid.eq(self.feeding),
-            self.sum_first.eq(~begun | starts),
+            self.sum_first.eq(starts),
             self.sum_last.eq(self.holds_last & (self.chunk == self.chunk_end)),
         ]
-        m.d.sync += begun.eq((begun & ~starts) | self.feeding)
-        packet = (self.beat_faults & PACKET_FAULTS.value).any()
-        if self.what.subsampling:
-            gap = Signal(reset_less=True)
-            missing = (gap & ~starts) | (self.fresh & lost)
-            m.d.sync += gap.eq(missing)
-            m.d.comb += self.sum_fault.eq(missing | (self.complete & packet))
-        else:
-            m.d.comb += self.sum_fault.eq(packet)
 
     def _gather(self, items: list[Value]) -> Value:
         """The p_d of p_n items that are fed in the current cycle."""
