@@ -178,4 +178,4 @@ def buffer_depth(configuration: Configuration) -> int:
 
 def output_depth(configuration: Configuration) -> int:
     """Beats of the output queue: enough for the lanes to run on while its first one leaves."""
-    return 1 << clog2(normalization_latency(configuration) + QUEUE_LATENCY + 2)
+    return 1 << clog2(normalization_latency(configuration) + QUEUE_LATENCY + 4)

@@ -2,10 +2,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Storage between the stages: queue, row buffer, results by row, and the register slice at the input."""
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
+
+
+def step(m: Module, count: Signal, up: Value, down: Value) -> None:
+    """Counts up and down. Both sums are made before it is known which one is wanted: that comes late."""
+    with m.If(up & ~down):
+        m.d.sync += count.eq(count + 1)
+    with m.If(~up & down):
+        m.d.sync += count.eq(count - 1)
 
 
 class Queue(wiring.Component):
@@ -52,7 +60,7 @@ class Queue(wiring.Component):
             self.r_data.eq(held),
             self.room.eq(stored < self.depth - 1),
         ]
-        m.d.sync += stored.eq(stored + self.w_valid - fetch)
+        step(m, stored, self.w_valid, fetch)
         m.d.sync += fetched.eq(fetch | (fetched & ~moves))
         with m.If(moves):
             m.d.sync += [valid.eq(fetched), held.eq(read.data)]
@@ -102,14 +110,13 @@ class RowBuffer(wiring.Component):
             self.room.eq(level < self.depth - 1),
             self.available.eq(level != 0),
         ]
-        m.d.sync += [
-            level.eq(level + self.w_valid - self.read),
-            write.addr.eq(write.addr + self.w_valid),
-        ]
+        step(m, level, self.w_valid, self.read)
+        m.d.sync += write.addr.eq(write.addr + self.w_valid)
         # The address of the next beat, so that its data are there in the cycle after `read`.
         pointer = Signal.like(read.addr)
         m.d.comb += read.addr.eq(pointer)
-        m.d.sync += pointer.eq(pointer + self.read)
+        with m.If(self.read):
+            m.d.sync += pointer.eq(pointer + 1)
         return m
 
 

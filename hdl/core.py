@@ -12,7 +12,7 @@ from ..formats import FP16, FP32
 from ..latency import RowTimes, buffer_depth, output_depth, window_push_time
 from ..layer import record_layout
 from ..numerics import clog2
-from .buffers import Queue, RegisterSlice, ResultStore, RowBuffer
+from .buffers import Queue, RegisterSlice, ResultStore, RowBuffer, step
 from .framer import Framer, beat_layout, row_settings
 from .normalization import SCALE_LAYOUT, NormalizationUnit, meta_layout, order_layout, window_layout
 from .pipe import Pipe
@@ -239,8 +239,9 @@ class Core(wiring.Component):
         leaves = self.m_axis_tvalid & self.m_axis_tready
         under_way = Signal(range(depth + 1))
         credit = Signal()
-        m.d.sync += under_way.eq(under_way + normalization.issue - leaves)
-        m.d.comb += credit.eq(under_way != depth)
+        step(m, under_way, normalization.issue, leaves)
+        # Told a cycle late, and therefore with a place in reserve.
+        m.d.sync += credit.eq(under_way < depth - 1)
         m.d.comb += [
             normalization.credit.eq(credit),
             metas.w_valid.eq(normalization.issue),

@@ -4,7 +4,7 @@
 
 from typing import Any
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -166,9 +166,11 @@ class NormalizationUnit(wiring.Component):
         """Sends the next beat of the oldest row as soon as all that it needs is there."""
         order, window = self.order, self.window
         beat, last, ready = Signal(len(order.beats)), Signal(), Signal()
+        # A row whose sums took in all elements is in the buffer when its window is known.
+        there = self.available if self.what.subsampling else Const(1, 1)
         m.d.comb += [
             last.eq(order.null | (beat == order.beats)),
-            ready.eq(order.null | (self.window_valid & self.available)),
+            ready.eq(order.null | (self.window_valid & there)),
             self.issue.eq(self.order_valid & ready & self.credit & (~last | self.end_valid)),
             self.read.eq(self.issue & ~order.null),
             self.order_ready.eq(self.issue & last),
@@ -190,7 +192,8 @@ class NormalizationUnit(wiring.Component):
     def _operands(self, m: Module, p: Pipe, beat: Signal) -> dict[str, Any]:
         """The lanes' operands, each at the time at which the lanes use it: constants of the row, and parameters of the beat."""
         row = Signal(clog2(buffer_depth(self.configuration)))
-        m.d.sync += row.eq(row + self.window_ready)
+        with m.If(self.window_ready):
+            m.d.sync += row.eq(row + 1)
         at = self._times()
         number = p.let("row", row)
         operands: dict[str, Any] = {}
