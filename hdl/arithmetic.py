@@ -269,15 +269,13 @@ def _serial_group(
         m.d.sync += step.eq(step + 1)
     with m.Switch(step):
         for position, (i, j) in enumerate(order):
-            last = position + 1 == steps or sum(order[position + 1]) != i + j
-            with m.Case(position):
+            final = position + 1 == steps
+            with m.Default() if final else m.Case(position):
                 m.d.comb += [
                     chosen_a.eq(held_a[i * DIGIT : (i + 1) * DIGIT]),
                     chosen_b.eq(held_b[j * DIGIT : (j + 1) * DIGIT]),
-                    ends.eq(last),
+                    ends.eq(final or sum(order[position + 1]) != i + j),
                 ]
-        with m.Default():
-            m.d.comb += ends.eq(0)
     product, shift = Signal(2 * DIGIT, name=f"{name}_product"), Signal(name=f"{name}_shift")
     busy, fresh = Signal(name=f"{name}_busy"), Signal(name=f"{name}_fresh")
     m.d.sync += [
