@@ -137,6 +137,8 @@ class NormalizationUnit(wiring.Component):
         p = Pipe(m, self.how.cuts, valid=self.issue)
         operands = self._operands(m, p, beat)
         end_of_row = p.let("end_of_row", last)
+        tail = p.let("tail", self.order.tail)
+        whole = p.let("whole", ~last | (self.order.tail == 0))
         p.now = BUFFER_LATENCY
         z = Signal(FP16.width * self.how.p_n, reset_less=True)
         m.d.sync += z.eq(self.z)
@@ -151,7 +153,10 @@ class NormalizationUnit(wiring.Component):
                 m.d.comb += getattr(lane, name).eq(part)
         p.now = normalization_latency(self.configuration)
         sofar, overflow = Signal(), Signal()
-        m.d.comb += overflow.eq(sofar | Cat(lane.overflow for lane in lanes).any())
+        # Lanes behind the row's last element compute on what happens to be there.
+        counts = [p(whole) | (p(tail) > i) for i in range(self.how.p_n - 1)] + [p(whole)]
+        seen = Cat(lane.overflow & there for lane, there in zip(lanes, counts, strict=True))
+        m.d.comb += overflow.eq(sofar | seen.any())
         kept = overflow & ~p(end_of_row)
         with m.If(p.valid()):
             m.d.sync += sofar.eq(kept)
