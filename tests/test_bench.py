@@ -211,3 +211,9 @@ def test_vectors(simulator):
     got = run_vectors(verilog, "delay", {"a": a, "b": b}, ["x", "y"], 8, simulator=simulator)
     assert got["x"] == [0, 0, 3, 1, 255, 7, 7, 7]
     assert got["y"] == [0, 2**80 + 2, 1, 260, 12, 12, 12, 12]
+
+
+def test_documented_example():
+    text = (Path(__file__).parents[1] / "docs" / "simulation.md").read_text()
+    example = text.split("```python\n")[1].split("```")[0]
+    exec(compile(example, "docs/simulation.md", "exec"), {})
