@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from .config import Configuration
 from .numerics import (
     FACTOR_FRACTION_BITS,
+    RESIDUAL_FRACTION_BITS,
     T_FRACTION_BITS,
     VARIANCE_BITS,
     X_FRACTION_BITS,
@@ -92,7 +93,7 @@ def inverse_sqrt_latency(configuration: Configuration) -> int:
         cycles += _product(configuration, x_bits, t_bits)
         cycles += _registers(configuration, ["total", "residual"])
         if tuned:
-            cycles += _product(configuration, 26, FACTOR_FRACTION_BITS)
+            cycles += _product(configuration, RESIDUAL_FRACTION_BITS + 2, FACTOR_FRACTION_BITS)
             cycles += _registers(configuration, ["total", "residual"])
         cycles += _product(configuration, factor_bits, y_bits) + _registers(
             configuration, ["total"]

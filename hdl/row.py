@@ -82,9 +82,8 @@ class RowUnit(wiring.Component):
         total, exponent, zero = self._add_eps(m, p, v, inverse, eps)
         k = p.let("k", (p(exponent) >> 1)[:SCALE_EXPONENT_BITS].as_signed())
         x = p.let("x", Mux(p(exponent)[0], p(total)[2:], p(total)[3:])[: X_FRACTION_BITS + 2])
-        sums, p.now = p.now, times.window
-        m.d.comb += self.zero_variance.eq(p(zero))
-        p.now = sums
+        sums = p.now
+        m.d.comb += self.zero_variance.eq(p.at(zero, times.window))
         if mean is None:
             lsb = p.let("lsb", Const(FP16.lsb_exponent, signed_shape(SCALE_EXPONENT_BITS)))
             assert p.now == times.window, (p.now, times.window)
