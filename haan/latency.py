@@ -160,10 +160,16 @@ def window_push_time(configuration: Configuration) -> int:
     return max(times.window, latest)
 
 
+def feeds_wait(configuration: Configuration) -> bool:
+    """Whether beats with samples wait in a queue for the statistics unit: where beats without any may overtake them."""
+    return configuration.what.subsampling and configuration.how.p_d < configuration.how.p_n
+
+
 def fill_latency(configuration: Configuration) -> int:
     """From the transfer of a row's last sampled element to the reading of its first beat."""
-    sums = INPUT_LATENCY + statistics_latency(configuration)
-    return sums + window_push_time(configuration) + QUEUE_LATENCY
+    sums = INPUT_LATENCY + QUEUE_LATENCY * feeds_wait(configuration)
+    sums += statistics_latency(configuration) + window_push_time(configuration)
+    return sums + QUEUE_LATENCY
 
 
 def core_latency(configuration: Configuration) -> int:

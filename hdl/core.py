@@ -48,8 +48,7 @@ def core_ports(configuration: Configuration) -> list[tuple[str, str, int]]:
 class Core(wiring.Component):
     """The accelerator without its control plane. Ports: `core_ports`.
 
-    Rows: `docs/numerics.md`, section 9. Equal rows follow each other every max(⌈N_sub/p_d⌉, ⌈N/p_n⌉, isd_interval) cycles;
-    more where p_d < p_n and N_sub < N samples lie in more than two beats.
+    Rows: `docs/numerics.md`, section 9. Equal rows follow each other every max(⌈N_sub/p_d⌉, ⌈N/p_n⌉, isd_interval) cycles.
     Latency: `haan.latency.core_latency`.
     """
 

@@ -14,9 +14,11 @@ from amaranth.lib.wiring import In, Out
 from ..config import Configuration
 from ..flags import PACKET_FAULTS, RowFlag
 from ..formats import FP16
+from ..latency import buffer_depth, feeds_wait
 from ..layer import record_layout
 from ..numerics import Numerics, clog2
 from .arithmetic import choose, choose_any
+from .buffers import Queue
 
 _USED = (
     "valid",
@@ -198,7 +200,13 @@ class Framer(wiring.Component):
 
         emits = Signal()
         offered = (self.seen_valid | padding) & ~swallowing
-        feeds, updates, fits, follow, feed = self._plan(m, remaining, first, null, end)
+        feeds, follow, feed = self._plan(remaining, first, null, end)
+        feed |= {
+            "present": whole & wanted,
+            "data": seen.data,
+            "fault": (sofar & PACKET_FAULTS.value).any(),
+        }
+        fits = self._enter(m, emits, feeds, feed)
         m.d.comb += emits.eq(offered & self.room & fits)
         m.d.comb += self.take.eq(Mux(swallowing, 1, emits & ~padding))
         with m.If(emits):
@@ -214,12 +222,6 @@ class Framer(wiring.Component):
                 m.d.sync += row_id.eq(seen.id)
         with m.If(swallowing & self.seen_valid & seen.last):
             m.d.sync += swallowing.eq(0)
-        feed += [
-            (self.feed_present, whole & wanted),
-            (self.feed_data, seen.data),
-            (self.feed_fault, (sofar & PACKET_FAULTS.value).any()),
-        ]
-        self._enter(m, emits & updates, emits & feeds, feed)
         self._latch(m, emits, first, null, end, sofar, whole)
 
     def _latch(
@@ -275,106 +277,102 @@ class Framer(wiring.Component):
         )
 
     def _plan(
-        self, m: Module, remaining: Value, first: Value, null: Value, end: Value
-    ) -> tuple[Value, Value, Value, list[Any], list[Any]]:
-        """(the beat is fed; it takes the place of the one fed before; it can be taken now; registers to set with each beat; registers
-        of the one being fed, with their values).
+        self, remaining: Value, first: Value, null: Value, end: Value
+    ) -> tuple[Value, list[Any], dict[str, Value]]:
+        """(the beat is fed; registers to set with each beat; what is known of a beat that is fed, by the names in `_feed_layout`).
 
         p_d elements a cycle are fed, only where samples are. With a stride of up to p_n/p_d the elements of one cycle are as far
-        apart, so that no cycle is spent on what isn't sampled; a beat without samples passes beside one that is being fed.
+        apart, so that no cycle is spent on what isn't sampled.
         """
-        p_n, bits = self.how.p_n, max(1, self.chunk_bits)
-        self.feeding, self.feed_begins, self.feed_done = Signal(), Signal(), Signal()
-        # A second beat with samples may wait, so that those behind it without any keep coming. Not where sums have to be spaced:
-        # the spacing counts from the beat being fed.
-        self.waits = self.what.subsampling and self.chunk_bits > 0 and self.how.isd_interval == 1
-        self.waiting = Signal()
-        self.feed_data = Signal(FP16.width * p_n, reset_less=True)
-        self.feed_present = Signal(p_n, reset_less=True)
-        self.feed_fault = Signal(reset_less=True)
-        self.chunk, self.chunk_end = Signal(bits, reset_less=True), Signal(bits, reset_less=True)
-        self.holds_first, self.holds_last = Signal(reset_less=True), Signal(reset_less=True)
+        follow: list[Any] = []
+        feed: dict[str, Value] = {}
         if self.what.subsampling:
             low, high, sampled, holds_first, holds_last, follow, feed = self._plan_samples(
                 remaining, first
             )
         else:
-            low, high = Const(0, self.lane_bits + 1), Mux(end, remaining - 1, p_n - 1)
+            low, high = Const(0, self.lane_bits + 1), Mux(end, remaining - 1, self.how.p_n - 1)
             sampled, holds_first, holds_last = Const(1, 1), first, end
-            follow, feed = [], []
-        chunks = [self._chunk_of(offset[: self.lane_bits])[:bits] for offset in (low, high)]
-        feeds = sampled & ~null
-        feed += [
-            (self.chunk, chunks[0]),
-            (self.chunk_end, chunks[1]),
-            (self.holds_first, holds_first),
-            (self.holds_last, holds_last),
-        ]
-        # Where every beat but a null row's has samples, the registers are those of the framed beat.
-        updates = feeds if self.what.subsampling else Const(1, 1)
-        m.d.comb += self.feed_done.eq(~self.feeding | (self.chunk == self.chunk_end))
-        fits = self.feed_done | ~updates
-        if self.waits:
-            fits = fits | ~self.waiting
-        return feeds, updates, fits & self._spaced(m, chunks, feeds & holds_last), follow, feed
+        feed |= {
+            "chunk": self._chunk_of(low[: self.lane_bits]),
+            "chunk_end": self._chunk_of(high[: self.lane_bits]),
+            "holds_first": holds_first,
+            "holds_last": holds_last,
+        }
+        return sampled & ~null, follow, feed
 
-    def _enter(
-        self, m: Module, enters: Value, feeds: Value, feed: list[tuple[Signal, Value]]
-    ) -> None:
-        """A beat into the registers of the one being fed, or to wait for them."""
-        begins = Signal()
-        m.d.sync += self.feed_begins.eq(begins)
-        with m.If(self.feeding):
-            m.d.sync += self.chunk.eq(self.chunk + 1)
+    def _feed_layout(self) -> data.StructLayout:
+        """A beat for the statistics unit: `chunk` to `chunk_end` are the cycles in which it is fed."""
+        p_n = self.how.p_n
+        members = {
+            "data": FP16.width * p_n,
+            "present": p_n,
+            "fault": 1,
+            "chunk": max(1, self.chunk_bits),
+            "chunk_end": max(1, self.chunk_bits),
+            "holds_first": 1,
+            "holds_last": 1,
+        }
+        if self.what.subsampling:
+            members |= {
+                "low": self.lane_bits + 1,
+                "high": self.lane_bits + 1,
+                "first_sample": self.numerics.n_bits,
+                "stride": 5,
+                "complete": 1,
+            }
+        return data.StructLayout(members)
+
+    def _enter(self, m: Module, emits: Value, feeds: Value, values: dict[str, Value]) -> Value:
+        """A framed beat into the registers of the one being fed. Returns whether it can be taken.
+
+        Where samples are fewer than elements and are fed more slowly than beats arrive, beats with samples wait in a queue, so that
+        those behind them without any keep coming. What waits is in the row buffer too, so that the queue never is full.
+        """
+        layout = self._feed_layout()
+        entry = Signal(layout)
+        self.fed = Signal(layout, reset_less=True)
+        self.chunk = Signal(len(self.fed.chunk), reset_less=True)
+        self.feeding, self.feed_begins, self.feed_done, self.held = (Signal() for _ in range(4))
+        m.d.comb += [entry[name].eq(value) for name, value in values.items()]
+        begins, coming = Signal(), data.View(layout, entry.as_value())
+        fits, updates = self.feed_done, emits
+        if feeds_wait(self.configuration):
+            m.submodules.waiting = queue = Queue(layout.size, buffer_depth(self.configuration))
+            m.d.comb += [
+                queue.w_valid.eq(emits & feeds),
+                queue.w_data.eq(entry.as_value()),
+                queue.r_ready.eq(self.feed_done),
+                begins.eq(queue.r_valid & self.feed_done),
+            ]
+            coming = data.View(layout, queue.r_data)
+            fits, updates = Const(1, 1), begins
+        else:
+            m.d.comb += begins.eq(emits & feeds)
+        m.d.sync += self.feed_begins.eq(begins | (self.feed_begins & self.held))
         with m.If(self.feed_done):
             m.d.sync += self.feeding.eq(begins)
-        if not self.waits:
-            m.d.comb += begins.eq(feeds)
-            with m.If(enters):
-                m.d.sync += [register.eq(value) for register, value in feed]
-            return
-        waiting = [Signal(register.shape(), reset_less=True) for register, _ in feed]
-        m.d.comb += begins.eq(self.feed_done & (self.waiting | feeds))
-        with m.If(self.feed_done & (self.waiting | enters)):
-            m.d.sync += [
-                register.eq(Mux(self.waiting, place, value))
-                for place, (register, value) in zip(waiting, feed, strict=True)
-            ]
-        with m.If(enters):
-            m.d.sync += [place.eq(value) for place, (_, value) in zip(waiting, feed, strict=True)]
-        m.d.sync += self.waiting.eq(
-            Mux(self.feed_done, self.waiting & enters, self.waiting | enters)
-        )
+        with m.Else():
+            m.d.sync += self.chunk.eq(self.chunk + ~self.held)
+        with m.If(updates):
+            m.d.sync += [self.fed.eq(coming), self.chunk.eq(coming.chunk)]
+        return fits
 
     def _chunk_of(self, offset: Value) -> Value:
         """Cycle, within a beat, in which the element at an offset is fed."""
         place = Cat(offset[clog2(self.how.p_d) :], Const(0, 1))
         return place >> self._apart(self.now_stride) if self.what.subsampling else place
 
-    def _spaced(self, m: Module, chunks: list[Value], ends: Value) -> Value:
-        """Sums of rows leave at least `isd_interval` cycles apart."""
-        interval = self.how.isd_interval
-        if interval == 1:
-            return Const(1, 1)
-        wait, due = Signal(range(interval + 1)), Signal(range(interval + 1))
-        m.d.comb += due.eq(Mux(self.sum_last & self.sum_valid, interval, wait))
-        m.d.sync += wait.eq(Mux(due == 0, 0, due - 1))
-        cycles = chunks[1] - chunks[0] + 1
-        return ~ends | (due <= cycles)
-
     def _plan_samples(
         self, remaining: Value, first: Value
-    ) -> tuple[Value, Value, Value, Value, Value, list[Any], list[Any]]:
-        """Offsets of the first and the last sample in a beat, whether there is any, the row's first and its last, and registers to
-        set with each beat, and with each one that has samples."""
+    ) -> tuple[Value, Value, Value, Value, Value, list[Any], dict[str, Value]]:
+        """Offsets of the first and the last sample in a beat, whether there is any, the row's first and its last, registers to set
+        with each beat, and what is known of one that has samples."""
         bits, p_n = self.numerics.n_bits, self.how.p_n
         settings = self.seen.settings
         start, stop, position = (Signal(bits, reset_less=True) for _ in range(3))
         begun, passed, complete = (Signal(reset_less=True) for _ in range(3))
         row_first, row_stride = Signal(bits, reset_less=True), Signal(5, reset_less=True)
-        self.first_sample, self.stride = Signal(bits, reset_less=True), Signal(5, reset_less=True)
-        self.low, self.high = (Signal(self.lane_bits + 1, reset_less=True) for _ in range(2))
-        self.complete = Signal(reset_less=True)
         # Begin and end of the sampled range, counted from the beat's first element; `start` is 0 once the range has begun.
         begin, finish = Mux(first, settings.first, start), Mux(first, self.last_sample, stop)
         now_first = Mux(first, settings.first, row_first)
@@ -398,13 +396,13 @@ class Framer(wiring.Component):
             row_stride.eq(self.now_stride),
             complete.eq(now_complete),
         ]
-        feed = [
-            (self.low, low),
-            (self.high, high),
-            (self.first_sample, now_first),
-            (self.stride, self.now_stride),
-            (self.complete, now_complete),
-        ]
+        feed = {
+            "low": low,
+            "high": high,
+            "first_sample": now_first,
+            "stride": self.now_stride,
+            "complete": now_complete,
+        }
         return low, high, sampled, first | ~begun, last_here, follow, feed
 
     def _apart(self, stride: Value) -> Value:
@@ -417,35 +415,50 @@ class Framer(wiring.Component):
 
     def _feed(self, m: Module) -> None:
         """Third stage: the samples of a beat to the statistics unit, p_d elements a cycle."""
-        p_n = self.how.p_n
-        elements = [self.feed_data[16 * i : 16 * i + 16] for i in range(p_n)]
-        sampled = self.feed_present
-        starts = self.feed_begins & self.holds_first
-        m.d.comb += self.sum_fault.eq(self.feed_fault)
+        p_n, fed = self.how.p_n, self.fed
+        elements = [fed.data[16 * i : 16 * i + 16] for i in range(p_n)]
+        sampled = fed.present
+        starts = self.feed_begins & fed.holds_first
+        ends = self.chunk == fed.chunk_end
+        m.d.comb += self.sum_fault.eq(fed.fault)
         if self.what.subsampling:
-            steps = Cat(self.stride > i for i in range(self.lane_bits))
+            steps = Cat(fed.stride > i for i in range(self.lane_bits))
             chosen, sampled = Signal(p_n, name="chosen"), Signal(p_n, name="sampled")
             m.d.comb += chosen.eq(
                 Cat(
-                    (self.low <= i)
-                    & (self.high >= i if i else Const(1, 1))
-                    & ~((self.first_sample[: self.lane_bits] ^ i) & steps).any()
+                    (fed.low <= i)
+                    & (fed.high >= i if i else Const(1, 1))
+                    & ~((fed.first_sample[: self.lane_bits] ^ i) & steps).any()
                     for i in range(p_n)
                 )
             )
-            m.d.comb += sampled.eq(chosen & self.feed_present)
-            lost = (chosen & ~self.feed_present).any()
+            m.d.comb += sampled.eq(chosen & fed.present)
+            lost = (chosen & ~fed.present).any()
             gap = Signal(reset_less=True)
             missing = (gap & ~starts) | (self.feed_begins & lost)
             m.d.sync += gap.eq(missing)
-            m.d.comb += self.sum_fault.eq(missing | (self.complete & self.feed_fault))
+            m.d.comb += self.sum_fault.eq(missing | (fed.complete & fed.fault))
+        self._space(m, fed.holds_last & ends)
         m.d.comb += [
+            self.feed_done.eq(~self.feeding | (ends & ~self.held)),
             self.sum_data.eq(self._gather(elements)),
             self.sum_sampled.eq(self._gather(list(sampled))),
-            self.sum_valid.eq(self.feeding),
+            self.sum_valid.eq(self.feeding & ~self.held),
             self.sum_first.eq(starts),
-            self.sum_last.eq(self.holds_last & (self.chunk == self.chunk_end)),
+            self.sum_last.eq(fed.holds_last & ends),
         ]
+
+    def _space(self, m: Module, completes: Value) -> None:
+        """Sums of rows leave at least `isd_interval` cycles apart: what completes a row is held back until then."""
+        interval = self.how.isd_interval
+        if interval == 1:
+            return
+        wait = Signal(range(interval))
+        m.d.comb += self.held.eq(self.feeding & completes & (wait != 0))
+        with m.If(self.sum_valid & self.sum_last):
+            m.d.sync += wait.eq(interval - 1)
+        with m.Elif(wait != 0):
+            m.d.sync += wait.eq(wait - 1)
 
     def _gather(self, items: list[Value]) -> Value:
         """The p_d of p_n items that are fed in the current cycle."""
@@ -464,8 +477,8 @@ class Framer(wiring.Component):
                 for c in range(chunks)
             ]
             high = self.chunk[: self.chunk_bits - apart]
-            select = Cat(self.first_sample[:apart], high) if apart else high
+            select = Cat(self.fed.first_sample[:apart], high) if apart else high
             orders.append(choose(select, groups))
         if not self.what.subsampling:
             return orders[0]
-        return choose_any(self._apart(self.stride), orders)
+        return choose_any(self._apart(self.fed.stride), orders)

@@ -1,0 +1,245 @@
+# SPDX-FileCopyrightText: 2026 The HAAN developers
+# SPDX-License-Identifier: Apache-2.0
+"""When beats move: from schedules of source and sink, fixed beforehand, to the cycle of every beat. `docs/timing.md` gives the rules.
+
+The rules say, for each event, which earlier events it waits for; so every beat costs a few comparisons, however long it waits.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ..config import Configuration
+from ..latency import (
+    buffer_depth,
+    feeds_wait,
+    normalization_latency,
+    output_depth,
+    statistics_latency,
+    window_push_time,
+)
+from ..layer import LayerSettings
+
+_NEVER = -(1 << 62)
+"""A cycle before all others."""
+
+
+@dataclass(frozen=True)
+class Packet:
+    """What the timing of a packet depends on."""
+
+    beats: int
+    """Up to the one with TLAST."""
+    settings: LayerSettings | None
+    """None: settings that are refused."""
+
+
+@dataclass(frozen=True)
+class Passage:
+    """The cycles in which a packet's beats are accepted, and those in which its answer's beats are taken."""
+
+    in_cycles: list[int]
+    out_cycles: list[int]
+
+
+def passages(
+    configuration: Configuration,
+    packets: Iterable[Packet],
+    source: ArrayLike,
+    sink: ArrayLike,
+    start: int = 0,
+) -> list[Passage]:
+    """The passage of every packet.
+
+    Parameters
+    ----------
+    packets : in order
+    source, sink : (cycles,) truth values, repeated without end: whether the source is willing to offer a beat (once offered, a beat stays),
+        and whether the sink takes one
+    start : first cycle in which `s_axis_tready` is high
+    """
+    core = _Core(configuration, _Schedule(source), _Schedule(sink), start)
+    return core.run(packets)
+
+
+class _Schedule:
+    """A repeated sequence of willing and unwilling cycles."""
+
+    def __init__(self, willing: ArrayLike) -> None:
+        array = np.asarray(willing, dtype=np.bool_)
+        assert array.any(), "a side that never moves a beat"
+        at = np.flatnonzero(np.concatenate([array, array]))
+        cycles = np.arange(array.size)
+        self._wait: list[int] = (at[np.searchsorted(at, cycles)] - cycles).tolist()
+
+    def next(self, cycle: int) -> int:
+        """The first willing cycle, from one on."""
+        return cycle + self._wait[cycle % len(self._wait)]
+
+
+class _Queue:
+    """Rule Q. `ready` is the cycle from which the newest entry stands at the output."""
+
+    def __init__(self) -> None:
+        self.fetched = self.moved = self.left = _NEVER
+
+    def enter(self, written: int) -> int:
+        """An entry comes in; the one before it has left. Returns the first cycle in which this one can leave."""
+        self.fetched = max(written + 1, self.moved)
+        self.moved = max(self.fetched + 1, self.left)
+        return self.moved + 1
+
+
+class _Level:
+    """Rule L: `most` things at most may be inside for another one to come. What came counts `delay` cycles later, what went
+    `release` cycles later."""
+
+    def __init__(self, most: int, delay: int, release: int) -> None:
+        self.most, self.delay, self.release = most, delay, release
+        self.came = 0
+        self.last = _NEVER
+        self.gone: list[int] = []
+
+    def enter(self, cycle: int) -> None:
+        self.came += 1
+        self.last = cycle
+
+    def room(self, cycle: int) -> int:
+        """The cycle if there is room in it, else the first one later in which there may be."""
+        over = self.came - (self.last > cycle - self.delay) - self.most
+        return max(cycle, self.gone[over - 1] + self.release) if over > 0 else cycle
+
+
+def _first_with_room(cycle: int, *levels: _Level) -> int:
+    while True:
+        later = max(level.room(cycle) for level in levels)
+        if later == cycle:
+            return cycle
+        cycle = later
+
+
+@dataclass(frozen=True)
+class _Row:
+    """A row as it is framed: for each beat, the cycles for which the statistics unit is fed (0: no samples in it)."""
+
+    null: bool
+    feeds: list[int]
+    complete: int
+    """The beat with the last sample."""
+
+
+class _Core:
+    def __init__(
+        self, configuration: Configuration, source: _Schedule, sink: _Schedule, start: int
+    ) -> None:
+        self.what, self.how = configuration.what, configuration.how
+        self.source, self.sink = source, sink
+        self.waits = feeds_wait(configuration)
+        self.to_window = statistics_latency(configuration) + window_push_time(configuration)
+        self.through_lanes = normalization_latency(configuration)
+        inside = buffer_depth(configuration) - 2
+        self.buffered, self.ordered = _Level(inside, 2, 1), _Level(inside, 2, 1)
+        self.sent = _Level(output_depth(configuration) - 2, 2, 2)
+        self.feeds, self.orders, self.windows, self.ends, self.results = (
+            _Queue() for _ in range(5)
+        )
+        self.accepted = self.seen = self.seen_before = self.taken = _NEVER
+        self.start = start
+        self.framed = self.fed = self.summed = self.issued = _NEVER
+        self.rows: dict[LayerSettings | None, _Row] = {}
+
+    def run(self, packets: Iterable[Packet]) -> list[Passage]:
+        return [self._pass(packet) for packet in packets]
+
+    def _pass(self, packet: Packet) -> Passage:
+        if packet.settings not in self.rows:
+            self.rows[packet.settings] = self._row(packet.settings)
+        row = self.rows[packet.settings]
+        length = len(row.feeds)
+        in_cycles, framed = [], []
+        window = order = _NEVER
+        for beat in range(max(packet.beats, length)):
+            cycle = self.framed + 1
+            if beat < packet.beats:
+                in_cycles.append(self._accept())
+                cycle = max(cycle, self.seen + 1)
+            if beat >= length:
+                self.taken = max(self.taken + 1, self.seen + 1)
+                continue
+            cycle = self._frame(cycle, row, first=beat == 0)
+            framed.append(cycle)
+            if beat < packet.beats:
+                self.taken = cycle
+            if beat == 0:
+                order = self.orders.enter(cycle + 1)
+                self.ordered.gone.append(self.orders.fetched)
+            if row.feeds[beat]:
+                self._feed(cycle, row.feeds[beat], beat == row.complete)
+            if beat == row.complete and not row.null:
+                window = self.windows.enter(self.summed + self.to_window)
+        end = self.ends.enter(framed[-1] + 1)
+        out_cycles = [self._give(max(order, window), cycle, row.null) for cycle in framed[:-1]]
+        out_cycles.append(self._give(max(order, window, end), framed[-1], row.null))
+        self.orders.left = self.ends.left = self.issued
+        if not row.null:
+            self.windows.left = self.issued
+        return Passage(in_cycles, out_cycles)
+
+    def _row(self, settings: LayerSettings | None) -> _Row:
+        if settings is None:
+            return _Row(null=True, feeds=[0], complete=0)
+        p_n = self.how.p_n
+        stride = settings.stride
+        group = self.how.p_d * min(stride, p_n // self.how.p_d)
+        samples = settings.first + stride * np.arange(settings.samples)
+        feeds = [
+            np.unique(samples[samples // p_n == beat] % p_n // group).size
+            for beat in range(-(-settings.n // p_n))
+        ]
+        return _Row(null=False, feeds=feeds, complete=int(samples[-1] // p_n))
+
+    def _accept(self) -> int:
+        """Rules A and M: through the register slice, and to inspection."""
+        offered = self.source.next(max(self.accepted + 1, 0))
+        self.accepted = max(offered, self.seen_before + 1, self.start)
+        self.seen_before, self.seen = (
+            self.seen,
+            max(self.accepted + 1, self.seen + 1, self.taken),
+        )
+        return self.accepted
+
+    def _frame(self, cycle: int, row: _Row, *, first: bool) -> int:
+        """Rule E: a beat of a row is framed."""
+        if not self.waits:
+            cycle = max(cycle, self.fed)
+        cycle = _first_with_room(cycle, self.buffered, self.ordered)
+        self.framed = cycle
+        if first:
+            self.ordered.enter(cycle)
+        if not row.null:
+            self.buffered.enter(cycle)
+        return cycle
+
+    def _feed(self, framed: int, cycles: int, completes: bool) -> None:
+        """Rule F: samples to the statistics unit."""
+        if self.waits:
+            framed = self.feeds.left = max(self.feeds.enter(framed), self.fed)
+        self.fed = framed + cycles
+        if completes:
+            self.fed = self.summed = max(self.fed, self.summed + self.how.isd_interval)
+
+    def _give(self, ready: int, framed: int, null: bool) -> int:
+        """Rules I and Y: a beat goes through the lanes, and leaves."""
+        cycle = max(ready, self.issued + 1)
+        if self.what.subsampling and not null:
+            cycle = max(cycle, framed + 2)
+        self.issued = cycle = _first_with_room(cycle, self.sent)
+        self.sent.enter(cycle)
+        if not null:
+            self.buffered.gone.append(cycle)
+        leaves = self.sink.next(self.results.enter(cycle + self.through_lanes))
+        self.results.left = leaves
+        self.sent.gone.append(leaves)
+        return leaves
