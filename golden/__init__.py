@@ -3,17 +3,29 @@
 """The golden model: `docs/numerics.md` in NumPy, bit for bit, independent of the hardware's description."""
 
 from .bounds import absolute_error, error_bound
-from .pipeline import Normalized, OutputRow, ReceivedRow, normalize, row_output
+from .pipeline import (
+    Normalized,
+    OutputRow,
+    ReceivedRow,
+    accepted_settings,
+    normalize,
+    row_output,
+)
 from .reference import Reference, reference, ulp_error
+from .timing import Packet, Passage, passages
 
 __all__ = [
     "Normalized",
     "OutputRow",
+    "Packet",
+    "Passage",
     "ReceivedRow",
     "Reference",
     "absolute_error",
+    "accepted_settings",
     "error_bound",
     "normalize",
+    "passages",
     "reference",
     "row_output",
     "ulp_error",

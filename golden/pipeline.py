@@ -214,9 +214,9 @@ def row_output(
     """
     if isinstance(settings, LayerSettings):
         settings = settings.record(configuration)
-    if not acceptable(settings, configuration):
+    layer = accepted_settings(settings, configuration)
+    if layer is None:
         return OutputRow(np.empty(0, dtype=np.uint16), RowFlag.SETTINGS)
-    layer = _settings(settings, configuration)
     parameters = _parameters(
         _used(gamma, "gamma", layer),
         _used(beta, "beta", layer),
@@ -278,7 +278,12 @@ def _is_run(keep: NDArray[np.bool_]) -> bool:
     return count % 2 == 0 and bool(keep[:count].all())
 
 
-def _settings(record: Mapping[str, int], configuration: Configuration) -> LayerSettings:
+def accepted_settings(
+    record: Mapping[str, int], configuration: Configuration
+) -> LayerSettings | None:
+    """What a layer record asks for; None where the hardware refuses it."""
+    if not acceptable(record, configuration):
+        return None
     parts = [name for name in ("gamma", "beta") if record[name]]
     samples = {
         "n_sub": record["n_sub"],

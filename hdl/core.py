@@ -130,6 +130,7 @@ class Core(wiring.Component):
         m.d.comb += [
             order.null.eq(framer.null),
             order.beats.eq((settings.n - 1) >> lane_bits),
+            order.single.eq(framer.null | (settings.n <= self.how.p_n)),
             order.tail.eq(settings.n[:lane_bits] if lane_bits else 0),
             order.id.eq(framer.id),
             order.token.eq(framer.token),

@@ -26,11 +26,12 @@ from .pipe import Pipe, Staged, signed_shape
 
 
 def order_layout(configuration: Configuration) -> data.StructLayout:
-    """What is known of a row when it begins: `beats` less one, `tail` elements in the last one (0: all)."""
+    """What is known of a row when it begins: `beats` less one, whether it is a `single` one, `tail` elements in the last one (0: all)."""
     what = configuration.what
     members: dict[str, Any] = {
         "null": 1,
         "beats": max(1, clog2(Numerics(configuration).row_beats)),
+        "single": 1,
         "tail": max(1, clog2(configuration.how.p_n)),
         "id": what.id_bits,
         "token": what.token_bits,
@@ -171,10 +172,12 @@ class NormalizationUnit(wiring.Component):
         """Sends the next beat of the oldest row as soon as all that it needs is there."""
         order, window = self.order, self.window
         beat, last, ready = Signal(len(order.beats)), Signal(), Signal()
+        # Known before the beat's turn comes: whether it is the row's last decides much else in the same cycle.
+        inside, ends = Signal(), Signal(reset_less=True)
         # A row whose sums took in all elements is in the buffer when its window is known.
         there = self.available if self.what.subsampling else Const(1, 1)
         m.d.comb += [
-            last.eq(order.null | (beat == order.beats)),
+            last.eq(Mux(inside, ends, order.single)),
             ready.eq(order.null | (self.window_valid & there)),
             self.issue.eq(self.order_valid & ready & self.credit & (~last | self.end_valid)),
             self.read.eq(self.issue & ~order.null),
@@ -191,7 +194,11 @@ class NormalizationUnit(wiring.Component):
         own |= Mux(window.zero_variance & ~window.nan, RowFlag.ZERO_VARIANCE.value, 0)
         m.d.comb += self.meta.flags.eq(self.end | Mux(order.null, 0, own))
         with m.If(self.issue):
-            m.d.sync += beat.eq(Mux(last, 0, beat + 1))
+            m.d.sync += [
+                beat.eq(Mux(last, 0, beat + 1)),
+                inside.eq(~last),
+                ends.eq(beat + 1 == order.beats),
+            ]
         return beat, last
 
     def _operands(self, m: Module, p: Pipe, beat: Signal) -> dict[str, Any]:

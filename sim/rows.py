@@ -174,6 +174,11 @@ class SimulationResult:
     rows: list[RowResult]
     cycles: int
     """Length of the simulation, with some cycles after the last row."""
+    source: NDArray[np.bool_]
+    """Whether the source was willing, per cycle, repeated without end."""
+    sink: NDArray[np.bool_]
+    ready_from: int
+    """The first cycle in which `s_axis_tready` could be high."""
 
 
 def simulate(
@@ -220,7 +225,9 @@ def simulate(
     record: RowsRecord = runner.run(made, "haan.sim.bench_rows", job, waves=waves)
     if record.fault:
         raise SimulationError(record.fault)
-    return SimulationResult(_results(configuration, rows, job, record), record.cycles)
+    results = _results(configuration, rows, job, record)
+    # Right after a reset, without parameter writes in between, TREADY still is low.
+    return SimulationResult(results, record.cycles, source, sink, int(reset_at is not None))
 
 
 @lru_cache(maxsize=8)
