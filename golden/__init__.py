@@ -7,9 +7,11 @@ from .pipeline import (
     Normalized,
     OutputRow,
     ReceivedRow,
+    Slot,
     accepted_settings,
     normalize,
     row_output,
+    row_outputs,
 )
 from .reference import Reference, reference, ulp_error
 from .timing import Packet, Passage, passages
@@ -21,6 +23,7 @@ __all__ = [
     "Passage",
     "ReceivedRow",
     "Reference",
+    "Slot",
     "absolute_error",
     "accepted_settings",
     "error_bound",
@@ -28,5 +31,6 @@ __all__ = [
     "passages",
     "reference",
     "row_output",
+    "row_outputs",
     "ulp_error",
 ]

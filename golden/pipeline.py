@@ -3,7 +3,7 @@
 """Rows in, rows out: `normalize` for tensors, `row_output` for packets with faults. Sections 6 to 9 of `docs/numerics.md`."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -53,6 +53,15 @@ class ReceivedRow:
     """(beats, 2·p_n): TKEEP, bit 0 first."""
     tid: Int
     """(beats,): TID."""
+
+
+@dataclass(frozen=True, eq=False)
+class Slot:
+    """What was written to a slot, from element 0: float16 or float32 numbers; None: nothing."""
+
+    gamma: NDArray[Any] | None = None
+    beta: NDArray[Any] | None = None
+    one_plus_gamma: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -215,25 +224,57 @@ def row_output(
     if isinstance(settings, LayerSettings):
         settings = settings.record(configuration)
     layer = accepted_settings(settings, configuration)
-    if layer is None:
-        return OutputRow(np.empty(0, dtype=np.uint16), RowFlag.SETTINGS)
+    slots = {} if layer is None else {layer.slot: Slot(gamma, beta, one_plus_gamma)}
+    return row_outputs([row], [layer], configuration, slots)[0]
+
+
+def row_outputs(
+    rows: Sequence[ReceivedRow],
+    settings: Sequence[LayerSettings | None],
+    configuration: Configuration,
+    slots: Mapping[int, Slot],
+) -> list[OutputRow]:
+    """The packets that answer packets, as `row_output`; settings None: refused ones (`accepted_settings`)."""
+    answers = [OutputRow(np.empty(0, dtype=np.uint16), RowFlag.SETTINGS)] * len(rows)
+    groups: dict[LayerSettings, list[int]] = {}
+    for index, layer in enumerate(settings):
+        if layer is not None:
+            groups.setdefault(layer, []).append(index)
+    for layer, indices in groups.items():
+        slot = slots.get(layer.slot, Slot())
+        outputs = _equal_rows([rows[i] for i in indices], layer, configuration, slot)
+        for index, output in zip(indices, outputs, strict=True):
+            answers[index] = output
+    return answers
+
+
+def _equal_rows(
+    rows: list[ReceivedRow], layer: LayerSettings, configuration: Configuration, slot: Slot
+) -> list[OutputRow]:
+    """The packets that answer packets of one layer."""
     parameters = _parameters(
-        _used(gamma, "gamma", layer),
-        _used(beta, "beta", layer),
+        _used(slot.gamma, "gamma", layer),
+        _used(slot.beta, "beta", layer),
         layer.n,
         configuration,
-        one_plus_gamma,
+        slot.one_plus_gamma,
     )
-    faults, present = packet_faults(row, layer.n)
-    bits = np.zeros(layer.n, dtype=np.uint16)
-    received = row.data.reshape(-1)[: layer.n]
-    bits[: received.size] = received
-    y, flags, _, _ = normalize_bits(bits[None], layer, configuration, parameters, present[None])
-    found = RowFlag(int(flags[0]))
-    if faults and layer.samples == layer.n:
-        y[:] = NAN
-        found &= RowFlag.NONFINITE
-    return OutputRow(y[0], faults | found)
+    bits = np.zeros((len(rows), layer.n), dtype=np.uint16)
+    present = np.empty(bits.shape, dtype=np.bool_)
+    faults = np.empty(len(rows), dtype=np.uint16)
+    for index, row in enumerate(rows):
+        faults[index], present[index] = packet_faults(row, layer.n)
+        received = row.data.reshape(-1)[: layer.n]
+        bits[index, : received.size] = received
+    y, flags, _, _ = normalize_bits(bits, layer, configuration, parameters, present)
+    if layer.samples == layer.n:
+        void = faults != 0
+        y[void] = NAN
+        flags[void] &= np.uint16(RowFlag.NONFINITE)
+    return [
+        OutputRow(*answer)
+        for answer in zip(y, map(RowFlag, (flags | faults).tolist()), strict=True)
+    ]
 
 
 def acceptable(record: Mapping[str, int], configuration: Configuration) -> bool:

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What `haan simulate` measures: the generated Verilog on given rows, against the golden model and against float64."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,8 +13,9 @@ from rich.table import Table
 from .config import Configuration
 from .flags import RowFlag
 from .formats import FP16
-from .golden import Packet, accepted_settings, normalize, passages, reference, ulp_error
+from .golden import reference, ulp_error
 from .sim import ParameterVector, Row, SimulationResult, Simulator, simulate
+from .sim.verdict import Verdict, compare
 from .tensors import Tensors
 
 
@@ -88,32 +89,26 @@ def measure(
     step(f"Generating, building and simulating {len(rows)} rows")
     result = simulate(configuration, rows, parameters, simulator=simulator, waves=waves)
     step("Comparing with the golden model and float64")
-    return judge(configuration, tensors, simulator, rows, result)
+    verdict = compare(configuration, rows, parameters, result)
+    return judge(configuration, tensors, simulator, result, verdict)
 
 
 def judge(
     configuration: Configuration,
     tensors: Tensors,
     simulator: Simulator,
-    rows: Sequence[Row],
     result: SimulationResult,
+    verdict: Verdict,
 ) -> Outcome:
-    """Compares what the hardware gave for the rows of `tensors`, in order, with the golden model and float64."""
+    """Compares what the hardware gave for the rows of `tensors`, in order, with float64."""
     how, settings = configuration.how, tensors.settings
     options = settings.model_dump(include={"mode", "eps", "n_sub", "first", "stride"})
     options["one_plus_gamma"] = tensors.one_plus_gamma
     inputs = (tensors.x, tensors.gamma, tensors.beta)
-    golden = normalize(
-        *inputs,
-        configuration=configuration,
-        cast_before_gamma=settings.cast_before_gamma,
-        **options,
-    )
     bits = np.full(tensors.x.shape, FP16.quiet_nan, np.uint16)
     for row, got in zip(bits, result.rows, strict=True):
         row[: len(got.bits)] = got.bits
     flags = np.array([row.flags for row in result.rows], np.uint16)
-    same = (bits == golden.bits).all(axis=1) & (flags == golden.flags)
     y = bits.view(np.float16)
     judged = ~np.isnan(y)
     with np.errstate(invalid="ignore"):  # Infinite parameters: their elements are NaN in y.
@@ -140,29 +135,10 @@ def judge(
             for flag in RowFlag
             if flag.name and (count := int(np.count_nonzero(flags & flag)))
         },
-        different_rows=[int(i) for i in np.flatnonzero(~same)],
-        mistimed_rows=mistimed(configuration, rows, result),
+        different_rows=verdict.different,
+        mistimed_rows=verdict.mistimed,
     )
     return Outcome(report, y, last - result.rows[0].in_cycles[0], flags)
-
-
-def mistimed(
-    configuration: Configuration, rows: Sequence[Row], result: SimulationResult
-) -> list[int]:
-    """Rows of which a beat moved in another cycle than the golden model says."""
-    packets = [
-        Packet(
-            len(row.packet(configuration.how.p_n)[0]),
-            accepted_settings(row.record(configuration), configuration),
-        )
-        for row in rows
-    ]
-    expected = passages(configuration, packets, result.source, result.sink, result.ready_from)
-    return [
-        index
-        for index, (got, want) in enumerate(zip(result.rows, expected, strict=True))
-        if (got.in_cycles, got.out_cycles) != (want.in_cycles, want.out_cycles)
-    ]
 
 
 def as_table(report: Report) -> Table:

@@ -15,10 +15,9 @@ import pytest
 
 from haan.config import Configuration
 from haan.flags import RowFlag
-from haan.golden import ReceivedRow, row_output
 from haan.layer import LayerSettings
-from haan.report import mistimed
 from haan.sim import ParameterVector, Row, SimulationResult, StallPattern, simulate, stimulus
+from haan.sim.verdict import compare
 
 Case = dict[str, Any]
 
@@ -225,55 +224,11 @@ def make_parameters(build: Configuration, random: np.random.Generator) -> list[P
     ]
 
 
-def compare(
-    build: Configuration,
-    rows: Sequence[Row],
-    parameters: Sequence[ParameterVector],
-    result: SimulationResult,
-) -> None:
-    """Every element, flag and cycle is the golden model's; the row's own TID and token came back."""
-    vectors = {(vector.kind, vector.slot): vector for vector in parameters}
-    assert len(result.rows) == len(rows)
-    for index, (row, got) in enumerate(zip(rows, result.rows, strict=True)):
-        slot = row.settings.slot if row.settings else 0
-        gamma, beta = vectors.get(("gamma", slot)), vectors.get(("beta", slot))
-        want, flags = golden(build, row, gamma, beta)
-        where = f"row {index}: {row.settings}"
-        assert (got.layer, got.token) == (row.ids.get(0, row.layer), row.token), where
-        assert got.flags == flags, where
-        different = np.flatnonzero(want != got.bits) if want.shape == got.bits.shape else None
-        assert different is not None, f"{where}: {want.shape} {got.bits.shape}"
-        first = different[:1]
-        assert not different.size, (
-            f"{where}: {different.size} elements differ, the first is {first}: "
-            f"{want[first]} is right, {got.bits[first]} came"
-        )
-    assert not mistimed(build, rows, result)
-
-
-def golden(
-    build: Configuration,
-    row: Row,
-    gamma: ParameterVector | None,
-    beta: ParameterVector | None,
-) -> tuple[np.ndarray, RowFlag]:
-    """Bits and flags of the packet that answers a row."""
-    width = np.float32 if build.what.parameter_format == "fp32" else np.float16
-    answer = row_output(
-        ReceivedRow(*row.packet(build.how.p_n)),
-        row.record(build),
-        build,
-        None if gamma is None else gamma.bits.view(width),
-        None if beta is None else beta.bits.view(width),
-        gamma is not None and gamma.one_plus,
-    )
-    return answer.bits, answer.flags
-
-
 def check(build: Configuration, rows: list[Row], seed: int, **options: Any) -> SimulationResult:
     parameters = make_parameters(build, np.random.default_rng(seed))
     result = simulate(build, rows, parameters, seed=seed, **options)
-    compare(build, rows, parameters, result)
+    verdict = compare(build, rows, parameters, result)
+    assert verdict.exact, verdict.sentence
     return result
 
 

@@ -12,8 +12,8 @@ from haan.config import Configuration
 from haan.golden import Packet, Passage, passages
 from haan.latency import core_latency
 from haan.layer import LayerSettings
-from haan.report import mistimed
 from haan.sim import Row, StallPattern, simulate
+from haan.sim.verdict import compare
 
 SMALL = {"layers": 2, "slots": 1, "token_slots": 2}
 STALLS = {
@@ -83,7 +83,8 @@ def test_every_beat_moves_when_the_model_says(changes):
     rows = any_rows(build, 300, np.random.default_rng(1))
     for seed, (source, sink) in enumerate(STALLS.values()):
         result = simulate(build, rows, source_idle=source, sink_stall=sink, seed=seed)
-        assert not mistimed(build, rows, result)
+        verdict = compare(build, rows, [], result)
+        assert verdict.exact, verdict.sentence
 
 
 def flowing(build: Configuration, layers: list[LayerSettings]) -> list[Passage]:

@@ -1,0 +1,105 @@
+# SPDX-FileCopyrightText: 2026 The HAAN developers
+# SPDX-License-Identifier: Apache-2.0
+"""Simulated rows against the golden model: every element, flag and cycle."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..config import Configuration
+from ..golden import Packet, ReceivedRow, Slot, accepted_settings, passages, row_outputs
+from ..layer import LayerSettings
+from .rows import ParameterVector, Row, RowResult, SimulationResult
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Indices of rows that are not what the golden model says; and a sentence about the first of them, or ""."""
+
+    different: list[int]
+    """In elements or flags, or TID or token slot are not those that came in."""
+    mistimed: list[int]
+    """A beat moved in another cycle."""
+    sentence: str
+
+    @property
+    def exact(self) -> bool:
+        return not (self.different or self.mistimed)
+
+
+def compare(
+    configuration: Configuration,
+    rows: Sequence[Row],
+    parameters: Sequence[ParameterVector],
+    result: SimulationResult,
+) -> Verdict:
+    """Judges a simulation of rows, by elements, flags and cycles."""
+    packets = [ReceivedRow(*row.packet(configuration.how.p_n)) for row in rows]
+    settings = _settings(configuration, rows)
+    answers = row_outputs(packets, settings, configuration, slots(configuration, parameters))
+    beats = [
+        Packet(len(packet.data), layer) for packet, layer in zip(packets, settings, strict=True)
+    ]
+    moves = passages(configuration, beats, result.source, result.sink, result.ready_from)
+    different, mistimed, sentence = [], [], ""
+    for index, (row, got, answer, move) in enumerate(
+        zip(rows, result.rows, answers, moves, strict=True)
+    ):
+        wrong = _difference(row, got, answer.bits, answer.flags)
+        late = (got.in_cycles, got.out_cycles) != (move.in_cycles, move.out_cycles)
+        if wrong:
+            different.append(index)
+        if late:
+            mistimed.append(index)
+            wrong = wrong or (
+                f"beats moved in at {got.in_cycles}, out at {got.out_cycles}, "
+                f"but {move.in_cycles}, {move.out_cycles} is right"
+            )
+        if wrong and not sentence:
+            sentence = f"row {index}, {settings[index]}: {wrong}"
+    return Verdict(different, mistimed, sentence)
+
+
+def slots(configuration: Configuration, parameters: Sequence[ParameterVector]) -> dict[int, Slot]:
+    """What the slots hold after the parameters were written."""
+    width = np.float32 if configuration.what.parameter_format == "fp32" else np.float16
+    found: dict[int, Slot] = {}
+    for slot in {vector.slot for vector in parameters}:
+        kinds = {vector.kind: vector for vector in parameters if vector.slot == slot}
+        values = {kind: vector.bits.view(width) for kind, vector in kinds.items()}
+        one_plus = "gamma" in kinds and kinds["gamma"].one_plus
+        found[slot] = Slot(values.get("gamma"), values.get("beta"), one_plus)
+    return found
+
+
+def _settings(configuration: Configuration, rows: Sequence[Row]) -> list[LayerSettings | None]:
+    """What each row's record asks for; rows of one layer share the work."""
+    known: dict[tuple[tuple[str, int], ...], LayerSettings | None] = {}
+    found = []
+    for row in rows:
+        record = row.record(configuration)
+        key = tuple(record.items())
+        if key not in known:
+            known[key] = accepted_settings(record, configuration)
+        found.append(known[key])
+    return found
+
+
+def _difference(row: Row, got: RowResult, bits: np.ndarray, flags: int) -> str:
+    """What is wrong with a result; "" if nothing is."""
+    labels = (row.ids.get(0, row.layer), row.token)
+    if (got.layer, got.token) != labels:
+        return f"TID and token slot are {(got.layer, got.token)}, but {labels} came in"
+    if got.flags != flags:
+        return f"flags are {got.flags!r}, but {flags!r} is right"
+    if got.bits.shape != bits.shape:
+        return f"{got.bits.size} elements came, but {bits.size} is right"
+    different = np.flatnonzero(bits != got.bits)
+    if not different.size:
+        return ""
+    first = int(different[0])
+    return (
+        f"{different.size} elements differ, the first is {first}: "
+        f"{got.bits[first]:#06x} came, but {bits[first]:#06x} is right"
+    )
