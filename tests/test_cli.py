@@ -6,6 +6,7 @@ import hashlib
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,8 @@ from haan import __version__, report
 from haan.cli import main
 from haan.config import Configuration, presets
 from haan.flags import RowFlag
-from haan.golden import normalize
+from haan.golden import Packet, normalize, passages
+from haan.latency import core_latency
 from haan.layer import LayerSettings
 from haan.sim import RowResult, SimulationError, SimulationResult
 from haan.tensors import Tensors
@@ -35,7 +37,7 @@ def save(folder, **arrays):
 
 
 def perfect(configuration, rows, parameters, **options):
-    """Stands for the simulator: a machine that is golden, at the speed of the documents."""
+    """Stands for the simulator: a machine that is golden."""
     given = {vector.kind: vector.bits for vector in parameters}
     floats = {name: bits.view(f"f{bits.itemsize}") for name, bits in given.items()}
     settings = rows[0].settings
@@ -49,18 +51,20 @@ def perfect(configuration, rows, parameters, **options):
         one_plus_gamma=any(vector.one_plus for vector in parameters),
     )
     beats = -(-settings.n // configuration.how.p_n)
+    always = np.array([True])
+    moves = passages(configuration, [Packet(beats, settings)] * len(rows), always, always)
     results = [
         RowResult(
             bits=y.view(np.uint16),
             flags=RowFlag(int(flags)),
             layer=row.layer,
             token=row.token,
-            in_cycles=[10 + i * beats + j for j in range(beats)],
-            out_cycles=[50 + i * beats + j for j in range(beats)],
+            in_cycles=move.in_cycles,
+            out_cycles=move.out_cycles,
         )
-        for i, (row, y, flags) in enumerate(zip(rows, golden.y, golden.flags, strict=True))
+        for row, y, flags, move in zip(rows, golden.y, golden.flags, moves, strict=True)
     ]
-    return SimulationResult(results, 50 + len(rows) * beats)
+    return SimulationResult(results, moves[-1].out_cycles[-1], always, always, ready_from=0)
 
 
 def refused(capsys, arguments):
@@ -352,7 +356,8 @@ def test_the_report_of_a_perfect_machine(tmp_path, capsys, monkeypatch):
     assert figures["bit_exact"] is True
     assert (figures["rows"], figures["n"], figures["n_sub"]) == (5, 24, 24)
     assert figures["cycles_per_row"] == figures["bound_cycles_per_row"] == 12
-    assert figures["latency_cycles"] == 51
+    latency = 2 * 11 + core_latency(TINY)
+    assert figures["latency_cycles"] == latency
     assert 0.1 < figures["mean_error_ulp"] < 0.3
     assert 0.3 < figures["max_error_ulp"] <= 0.55
     assert figures["flags"] == {}
@@ -360,7 +365,7 @@ def test_the_report_of_a_perfect_machine(tmp_path, capsys, monkeypatch):
         assert set(written.files) == {"y", "cycles", "flags"}
         assert written["y"].dtype == np.float16
         assert written["y"].shape == (5, 24)
-        assert written["cycles"].tolist() == [51, 63, 75, 87, 99]
+        assert written["cycles"].tolist() == [latency + 12 * i for i in range(5)]
         assert not written["flags"].any()
         expected = normalize(ROWS, GAMMA, GAMMA, configuration=TINY, eps=1e-6).y
         assert np.array_equal(written["y"].view(np.uint16), expected.view(np.uint16))
@@ -368,7 +373,9 @@ def test_the_report_of_a_perfect_machine(tmp_path, capsys, monkeypatch):
     table = capsys.readouterr().out
     assert "5 of N = 24 (layernorm, gamma+beta)" in table
     assert "12 (bound 12)" in table
-    assert any("Bit-exact with golden" in line and "yes" in line for line in table.splitlines())
+    for kind in ("Bit", "Cycle"):
+        exact = f"{kind}-exact with golden"
+        assert any(exact in line and "yes" in line for line in table.splitlines())
 
 
 def spoilt(**changes):
@@ -381,7 +388,7 @@ def spoilt(**changes):
         rows[2] = RowResult(
             **(vars(row) | {name: f(vars(row)[name]) for name, f in changes.items()})
         )
-        return SimulationResult(rows, made.cycles)
+        return replace(made, rows=rows)
 
     return simulate
 
@@ -404,6 +411,15 @@ def test_a_difference_from_golden_is_told_and_ends_with_1(tmp_path, capsys, monk
     figures = json.loads(capsys.readouterr().out)
     assert figures["bit_exact"] is False
     assert figures["different_rows"] == [2]
+
+
+def test_a_beat_in_another_cycle_is_told_and_ends_with_1(tmp_path, capsys, monkeypatch):
+    late = spoilt(out_cycles=lambda cycles: [*cycles[:-1], cycles[-1] + 1])
+    monkeypatch.setattr(report, "simulate", late)
+    assert main(["simulate", "--preset", "tiny", "--input", save(tmp_path), "--json"]) == 1
+    figures = json.loads(capsys.readouterr().out)
+    assert (figures["bit_exact"], figures["cycle_exact"]) == (True, False)
+    assert figures["mistimed_rows"] == [2]
 
 
 def test_rows_that_are_all_nan_are_reported(tmp_path, capsys, monkeypatch):
