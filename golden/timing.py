@@ -80,16 +80,20 @@ class _Schedule:
 
 
 class _Queue:
-    """Rule Q. `ready` is the cycle from which the newest entry stands at the output."""
+    """Rule Q, with one place at the output, or, `late`, with two."""
 
-    def __init__(self) -> None:
-        self.fetched = self.moved = self.left = _NEVER
+    def __init__(self, *, late: bool = False) -> None:
+        self.late = late
+        self.fetched = self.moved = self.left = self.left_before = _NEVER
 
     def enter(self, written: int) -> int:
         """An entry comes in; the one before it has left. Returns the first cycle in which this one can leave."""
         self.fetched = max(written + 1, self.moved)
-        self.moved = max(self.fetched + 1, self.left)
-        return self.moved + 1
+        self.moved = max(self.fetched + 1, self.left_before + 1 if self.late else self.left)
+        return max(self.moved, self.left) + 1
+
+    def leave(self, cycle: int) -> None:
+        self.left_before, self.left = self.left, cycle
 
 
 class _Level:
@@ -142,9 +146,8 @@ class _Core:
         inside = buffer_depth(configuration) - 2
         self.buffered, self.ordered = _Level(inside, 2, 1), _Level(inside, 2, 1)
         self.sent = _Level(output_depth(configuration) - 2, 2, 2)
-        self.feeds, self.orders, self.windows, self.ends, self.results = (
-            _Queue() for _ in range(5)
-        )
+        self.feeds, self.results = _Queue(), _Queue()
+        self.orders, self.windows, self.ends = (_Queue(late=True) for _ in range(3))
         self.accepted = self.seen = self.seen_before = self.taken = _NEVER
         self.start = start
         self.framed = self.fed = self.summed = self.issued = _NEVER
@@ -182,9 +185,8 @@ class _Core:
         end = self.ends.enter(framed[-1] + 1)
         out_cycles = [self._give(max(order, window), cycle, row.null) for cycle in framed[:-1]]
         out_cycles.append(self._give(max(order, window, end), framed[-1], row.null))
-        self.orders.left = self.ends.left = self.issued
-        if not row.null:
-            self.windows.left = self.issued
+        for queue in (self.orders, self.ends, *[self.windows] * (not row.null)):
+            queue.leave(self.issued)
         return Passage(in_cycles, out_cycles)
 
     def _row(self, settings: LayerSettings | None) -> _Row:
@@ -225,7 +227,8 @@ class _Core:
     def _feed(self, framed: int, cycles: int, completes: bool) -> None:
         """Rule F: samples to the statistics unit."""
         if self.waits:
-            framed = self.feeds.left = max(self.feeds.enter(framed), self.fed)
+            framed = max(self.feeds.enter(framed), self.fed)
+            self.feeds.leave(framed)
         self.fed = framed + cycles
         if completes:
             self.fed = self.summed = max(self.fed, self.summed + self.how.isd_interval)
@@ -240,6 +243,6 @@ class _Core:
         if not null:
             self.buffered.gone.append(cycle)
         leaves = self.sink.next(self.results.enter(cycle + self.through_lanes))
-        self.results.left = leaves
+        self.results.leave(leaves)
         self.sent.gone.append(leaves)
         return leaves

@@ -16,10 +16,28 @@ def step(m: Module, count: Signal, up: Value, down: Value) -> None:
         m.d.sync += count.eq(count - 1)
 
 
+def occupancy(m: Module, depth: int, up: Value, down: Value) -> tuple[Signal, Signal]:
+    """(something is stored, at least two more fit), in registers: what goes in and out is decided late in the cycle."""
+    stored = Signal(range(depth + 1))
+    some, room = Signal(), Signal(init=1)
+    step(m, stored, up, down)
+    with m.If(up & ~down):
+        m.d.sync += [some.eq(1), room.eq(stored < depth - 2)]
+    with m.If(~up & down):
+        m.d.sync += [some.eq(stored != 1), room.eq(stored < depth)]
+    return some, room
+
+
 class Queue(wiring.Component):
     """First in, first out, in a memory block. An entry can leave three cycles after it came in; then one a cycle.
 
     The writer watches `room`; a write to a full queue is lost.
+
+    Parameters
+    ----------
+    width, depth : bits of an entry, and how many there may be
+    late : `r_ready` comes late in the cycle, and must not decide at once about the next fetch from memory. Costs another register and a
+        multiplexer for every bit.
 
     Members
     -------
@@ -28,8 +46,8 @@ class Queue(wiring.Component):
     r_valid, r_data, r_ready : the oldest entry, and its departure
     """
 
-    def __init__(self, width: int, depth: int) -> None:
-        self.width, self.depth = width, depth
+    def __init__(self, width: int, depth: int, *, late: bool = False) -> None:
+        self.width, self.depth, self.late = width, depth, late
         super().__init__(
             {
                 "w_valid": In(1),
@@ -45,25 +63,36 @@ class Queue(wiring.Component):
         m = Module()
         m.submodules.memory = memory = Memory(shape=self.width, depth=self.depth, init=[])
         write, read = memory.write_port(), memory.read_port()
-        stored = Signal(range(self.depth + 1))
-        fetched, valid = Signal(), Signal()
-        fetch, moves = Signal(), Signal()
-        # Memory blocks answer late in the cycle: their output gets a register before anything else.
-        held = Signal(self.width, reset_less=True)
+        fetched, fetch, moves = Signal(), Signal(), Signal()
+        some, room = occupancy(m, self.depth, self.w_valid, fetch)
         m.d.comb += [
             write.en.eq(self.w_valid),
             write.data.eq(self.w_data),
-            moves.eq(~valid | self.r_ready),
-            fetch.eq((stored != 0) & (~fetched | moves)),
+            fetch.eq(some & (~fetched | moves)),
             read.en.eq(fetch),
-            self.r_valid.eq(valid),
-            self.r_data.eq(held),
-            self.room.eq(stored < self.depth - 1),
+            self.room.eq(room),
         ]
-        step(m, stored, self.w_valid, fetch)
         m.d.sync += fetched.eq(fetch | (fetched & ~moves))
-        with m.If(moves):
-            m.d.sync += [valid.eq(fetched), held.eq(read.data)]
+        # Memory blocks answer late in the cycle: their output gets a register before anything else.
+        if self.late:
+            m.submodules.output = output = RegisterSlice(self.width)
+            m.d.comb += [
+                output.i_valid.eq(fetched),
+                output.i_data.eq(read.data),
+                moves.eq(output.i_ready),
+                self.r_valid.eq(output.o_valid),
+                self.r_data.eq(output.o_data),
+                output.o_ready.eq(self.r_ready),
+            ]
+        else:
+            valid, held = Signal(), Signal(self.width, reset_less=True)
+            m.d.comb += [
+                moves.eq(~valid | self.r_ready),
+                self.r_valid.eq(valid),
+                self.r_data.eq(held),
+            ]
+            with m.If(moves):
+                m.d.sync += [valid.eq(fetched), held.eq(read.data)]
         with m.If(self.w_valid):
             m.d.sync += write.addr.eq(Mux(write.addr == self.depth - 1, 0, write.addr + 1))
         with m.If(fetch):
@@ -101,16 +130,15 @@ class RowBuffer(wiring.Component):
         m = Module()
         m.submodules.memory = memory = Memory(shape=self.width, depth=self.depth, init=[])
         write, read = memory.write_port(), memory.read_port()
-        level = Signal(range(self.depth + 1))
+        some, room = occupancy(m, self.depth, self.w_valid, self.read)
         m.d.comb += [
             write.en.eq(self.w_valid),
             write.data.eq(self.w_data),
             read.en.eq(1),
             self.r_data.eq(read.data),
-            self.room.eq(level < self.depth - 1),
-            self.available.eq(level != 0),
+            self.room.eq(room),
+            self.available.eq(some),
         ]
-        step(m, level, self.w_valid, self.read)
         m.d.sync += write.addr.eq(write.addr + self.w_valid)
         # The address of the next beat, so that its data are there in the cycle after `read`.
         pointer = Signal.like(read.addr)

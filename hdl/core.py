@@ -122,8 +122,8 @@ class Core(wiring.Component):
     ) -> Signal:
         """What the normalization unit needs of a row from its beginning and from its end."""
         layout = order_layout(self.configuration)
-        m.submodules.orders = orders = Queue(layout.size, depth)
-        m.submodules.ends = ends = Queue(len(RowFlag), depth)
+        m.submodules.orders = orders = Queue(layout.size, depth, late=True)
+        m.submodules.ends = ends = Queue(len(RowFlag), depth, late=True)
         order = Signal(layout)
         settings = framer.settings
         lane_bits = clog2(self.how.p_n)
@@ -203,7 +203,7 @@ class Core(wiring.Component):
         shift = p.let("row_shift", row.shift) if self.what.layernorm else None
         p.now = window_push_time(self.configuration)
         window = Signal(layout)
-        m.submodules.windows = windows = Queue(layout.size, depth)
+        m.submodules.windows = windows = Queue(layout.size, depth, late=True)
         m.d.comb += [
             window.nan.eq(p(nan)),
             window.nonfinite.eq(p(nonfinite)),
