@@ -41,7 +41,7 @@ PACK = ("pack",)
 ALL = frozenset((*SUMS, *PRODUCT, *VARIANCE, *ROOT, *MEAN, *WINDOW, *SCALE, *ADD, *ROUND, *PACK))
 
 PIPELINES: dict[str, frozenset[str]] = {
-    "balanced": ALL - {"shift_amount"},
+    "balanced": ALL,
     "short": ALL
     - {
         "decode",
