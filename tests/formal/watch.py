@@ -1,0 +1,70 @@
+# SPDX-FileCopyrightText: 2026 The HAAN developers
+# SPDX-License-Identifier: Apache-2.0
+"""What proofs have in common: rules of a stream, and an item that is followed from one side to the other."""
+
+from amaranth.hdl import Assert, Module, ResetSignal, Signal, Value
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+
+def after_reset(m: Module) -> Signal:
+    """The cycle before was one of reset, or there was none."""
+    fresh = Signal(init=1, reset_less=True)
+    m.d.sync += fresh.eq(ResetSignal())
+    return fresh
+
+
+def before(m: Module, value: Value, init: int = 0) -> Signal:
+    """A value as it was in the cycle before; `init` after a reset."""
+    past = Signal(Value.cast(value).shape(), init=init)
+    m.d.sync += past.eq(value)
+    return past
+
+
+def claim(m: Module, condition: Value, then: Value) -> None:
+    """Asserts an implication."""
+    m.d.comb += Assert(~condition.bool() | then)
+
+
+def holds_until_ready(m: Module, valid: Value, ready: Value, payload: Value) -> None:
+    """Asserts that valid and payload stay until ready."""
+    waits, kept = before(m, valid & ~ready), before(m, payload)
+    claim(m, waits, valid & (payload == kept))
+
+
+class Watch(wiring.Component):
+    """Follows one item, chosen by the prover, through a thing that keeps order.
+
+    Members
+    -------
+    enters, entry : an item goes in; `mark`: follow this one, if none is followed
+    leaves : an item goes out
+    inside : items that went in and didn't come out
+    due : the next item to come out is the one followed, which is `item`
+    """
+
+    def __init__(self, width: int, capacity: int) -> None:
+        self.capacity = capacity
+        super().__init__(
+            {
+                "enters": In(1),
+                "entry": In(width),
+                "mark": In(1),
+                "leaves": In(1),
+                "inside": Out(range(capacity + 2)),
+                "due": Out(1),
+                "item": Out(width),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        marked, ahead = Signal(), Signal.like(self.inside)
+        m.d.sync += self.inside.eq(self.inside + self.enters - self.leaves)
+        with m.If(marked & self.leaves):
+            m.d.sync += [ahead.eq(ahead - 1), marked.eq(ahead != 0)]
+        with m.If(~marked & self.mark & self.enters):
+            m.d.sync += [marked.eq(1), ahead.eq(self.inside - self.leaves), self.item.eq(self.entry)]
+        m.d.comb += [self.due.eq(marked & (ahead == 0)), Assert(self.inside <= self.capacity)]
+        claim(m, self.leaves, self.inside != 0)
+        return m
