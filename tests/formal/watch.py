@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What proofs have in common: rules of a stream, and an item that is followed from one side to the other."""
 
-from amaranth.hdl import Assert, Module, ResetSignal, Signal, Value
+from amaranth.hdl import Assert, Module, Mux, ResetSignal, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -32,6 +32,13 @@ def holds_until_ready(m: Module, valid: Value, ready: Value, payload: Value) -> 
     claim(m, waits, valid & (payload == kept))
 
 
+def patient(m: Module, waits: Value, bound: int) -> None:
+    """Asserts that something waits no more than so many cycles in a row."""
+    waited = Signal(range(bound + 2))
+    m.d.sync += waited.eq(Mux(waits, waited + 1, 0))
+    claim(m, waits, waited < bound)
+
+
 class Watch(wiring.Component):
     """Follows one item, chosen by the prover, through a thing that keeps order.
 
@@ -39,6 +46,7 @@ class Watch(wiring.Component):
     -------
     enters, entry : an item goes in; `mark`: follow this one, if none is followed
     leaves : an item goes out
+    chosen : the item that goes in is followed from now on
     inside : items that went in and didn't come out
     due : the next item to come out is the one followed, which is `item`
     """
@@ -51,6 +59,7 @@ class Watch(wiring.Component):
                 "entry": In(width),
                 "mark": In(1),
                 "leaves": In(1),
+                "chosen": Out(1),
                 "inside": Out(range(capacity + 2)),
                 "due": Out(1),
                 "item": Out(width),
@@ -63,7 +72,8 @@ class Watch(wiring.Component):
         m.d.sync += self.inside.eq(self.inside + self.enters - self.leaves)
         with m.If(marked & self.leaves):
             m.d.sync += [ahead.eq(ahead - 1), marked.eq(ahead != 0)]
-        with m.If(~marked & self.mark & self.enters):
+        m.d.comb += self.chosen.eq(~marked & self.mark & self.enters)
+        with m.If(self.chosen):
             m.d.sync += [marked.eq(1), ahead.eq(self.inside - self.leaves), self.item.eq(self.entry)]
         m.d.comb += [self.due.eq(marked & (ahead == 0)), Assert(self.inside <= self.capacity)]
         claim(m, self.leaves, self.inside != 0)
