@@ -26,7 +26,7 @@ memory_map
 chformal -lower
 opt -full
 dffunmap
-simplemap
+techmap
 aigmap
 opt_clean
 write_aiger -zinit proof.aig

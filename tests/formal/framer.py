@@ -37,7 +37,6 @@ class Packets(wiring.Component):
     def __init__(self, configuration: Configuration) -> None:
         self.what, self.p_n = configuration.what, configuration.how.p_n
         self.count_bits = Numerics(configuration).n_bits + 2
-        self.lane_bits = clog2(self.p_n)
         layout = beat_layout(configuration)
         super().__init__(
             {
@@ -94,101 +93,160 @@ class Packets(wiring.Component):
         return ~works
 
 
-class FramerProof(wiring.Component):
-    """For every sequence of packets, of any length, TKEEP, TID and settings, and any `room`: one `row_valid` and one `end_valid` a
-    packet, in order, with its own N, TID and token; between them ⌈N/p_n⌉ `beat_valid`, none for a null row, in order and with the
-    packet's data; `faults` as the rules say; a beat only in the cycle after `room`. While there is room, the next beat is taken, and a
-    row whose packet or last beat has come ends, within a bound."""
-
-    PACKETS = 3
-    """Under way at most: one that is ending, one that is padded, one that waits."""
+class Followed(wiring.Component):
+    """A framer with any input, and a packet that is followed, with one of its beats; both chosen by the prover."""
 
     def __init__(self, framer: Framer) -> None:
         self.framer = framer
         self.configuration = framer.configuration
-        beat = In(beat_layout(framer.configuration))
         names = ("valid", "room", "mark", "mark_beat")
+        beat = In(beat_layout(framer.configuration))
         super().__init__({name: In(1) for name in names} | {"beat": beat})
 
     @property
     def patience(self) -> int:
-        """Cycles in which the longest row can be padded, and the pipeline before it."""
+        """Cycles in which the longest row can be padded, and be fed after it is framed."""
         how = self.configuration.how
-        return Numerics(self.configuration).row_beats * (how.p_n // how.p_d) + 3
+        return Numerics(self.configuration).row_beats * (how.p_n // how.p_d) + 1
 
-    def elaborate(self, platform: object) -> Module:
-        m = Module()
+    def follow(self, m: Module, capacity: int) -> None:
+        """Places the parts. A packet is followed from its first beat until `watch.leaves`."""
         m.submodules.framer = dut = self.framer
-        m.submodules.packets = packets = Packets(self.configuration)
-        m.submodules.watch = watch = Watch(_entry(self.configuration).size, self.PACKETS)
-        self.packets, self.watch = packets, watch
+        m.submodules.packets = self.packets = packets = Packets(self.configuration)
+        m.submodules.watch = self.watch = watch = Watch(_entry(self.configuration).size, capacity)
+        self.row = data.View(_entry(self.configuration), watch.item)
         beat = self.beat
-        self.taken = taken = dut.i_valid & dut.i_ready
+        self.taken = dut.i_valid & dut.i_ready
         m.d.comb += [
             dut.i_valid.eq(self.valid),
             dut.i_beat.eq(beat),
             dut.room.eq(self.room),
-            packets.valid.eq(taken),
+            packets.valid.eq(self.taken),
             packets.beat.eq(beat),
-            watch.enters.eq(taken & packets.first),
             watch.entry.eq(Cat(beat.settings.n, beat.id, beat.token, packets.null)),
             watch.mark.eq(self.mark),
-            watch.leaves.eq(dut.end_valid),
+        ]
+        follows = Signal()
+        self.complete, self.flags = Signal(), Signal(len(RowFlag))
+        self.follows = watch.chosen | (follows & ~packets.first)
+        with m.If(self.taken):
+            m.d.sync += follows.eq(self.follows)
+        with m.If(self.taken & self.follows):
+            m.d.sync += [self.complete.eq(packets.done), self.flags.eq(packets.flags)]
+        self._keep_beat(m)
+
+    def _keep_beat(self, m: Module) -> None:
+        """One beat of the packet: `known`, its place in the packet, its data and TKEEP."""
+        p_n = self.configuration.how.p_n
+        self.known, self.data, self.keep = Signal(), Signal(16 * p_n), Signal(2 * p_n)
+        self.place, index = Signal(8), Signal(8)
+        first = self.packets.first
+        with m.If(self.taken & self.follows):
+            m.d.sync += index.eq(Mux(first, 1, index + ~index.all()))
+            with m.If(first):
+                m.d.sync += self.known.eq(0)
+            with m.If(self.mark_beat & (first | ~self.known)):
+                m.d.sync += [
+                    self.known.eq(1),
+                    self.place.eq(Mux(first, 0, index)),
+                    self.data.eq(self.beat.data),
+                    self.keep.eq(self.beat.keep),
+                ]
+
+    def whole(self, element: int) -> Value:
+        """An element of the kept beat is present."""
+        return self.keep[2 * element : 2 * element + 2].all()
+
+    def value(self, element: int) -> Value:
+        """An element of the kept beat."""
+        return self.data[16 * element : 16 * element + 16]
+
+
+class FramerProof(Followed):
+    """For every sequence of packets, of any length, TKEEP, TID and settings, and any `room`: one `row_valid` and one `end_valid` a
+    packet, in order, with its own N, TID, token and `null`; between them ⌈N/p_n⌉ `beat_valid`, none for a null row, with the packet's
+    data in order; `faults` as the rules say; all this only in the cycle after `room`. While there is room, the next beat is
+    taken, and a row whose last beat or TLAST has come ends, within a bound."""
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        # One that is being framed, and one that waits.
+        self.follow(m, 2)
+        dut = self.framer
+        m.d.comb += [
+            self.watch.enters.eq(self.taken & self.packets.first),
+            self.watch.leaves.eq(dut.end_valid),
         ]
         self._check_row(m)
-        self._check_beats(m)
+        self._check_end(m)
         patient(m, dut.room & ~dut.i_ready, self.patience)
         return m
 
     def _check_row(self, m: Module) -> None:
-        """Beginning, beats and end of a row."""
-        dut, watch, packets = self.framer, self.watch, self.packets
-        row = data.View(_entry(self.configuration), watch.item)
+        """A row's beginning, and its beats."""
+        dut, row, due = self.framer, self.row, self.watch.due
         some = dut.row_valid | dut.beat_valid | dut.end_valid
-        opened, beats = Signal(), Signal(packets.count_bits)
-        self.so_far = Mux(dut.row_valid, 0, beats)
+        opened, beats = Signal(), Signal(self.packets.count_bits)
+        self.beats = Mux(dut.row_valid, 0, beats)
         m.d.sync += [
             opened.eq((opened | dut.row_valid) & ~dut.end_valid),
-            beats.eq(self.so_far + dut.beat_valid),
+            beats.eq(self.beats + dut.beat_valid),
         ]
         claim(m, some, before(m, dut.room))
         claim(m, dut.row_valid, ~opened)
         claim(m, some, opened | dut.row_valid)
         same = (dut.settings.n == row.n) & (dut.id == row.id) & (dut.token == row.token)
-        claim(m, watch.due & dut.row_valid, same & (dut.null == row.null))
-        follows, complete, flags = Signal(), Signal(), Signal(len(RowFlag))
-        self.follows = watch.chosen | (follows & ~packets.first)
-        with m.If(self.taken & self.follows):
-            m.d.sync += [complete.eq(packets.done), flags.eq(packets.flags)]
-        with m.If(self.taken):
-            m.d.sync += follows.eq(self.follows)
-        wanted = Mux(row.null, 0, (row.n + self.configuration.how.p_n - 1) >> packets.lane_bits)
-        ends = watch.due & dut.end_valid
-        claim(m, ends, complete & (self.so_far + dut.beat_valid == wanted))
-        claim(m, ends, dut.faults == Mux(row.null, RowFlag.SETTINGS.value, flags))
-        patient(m, dut.room & watch.due & complete & ~dut.end_valid, self.patience)
+        claim(m, due & dut.row_valid, same & (dut.null == row.null))
+        kept = due & dut.beat_valid & self.known & (self.place == self.beats)
+        for i in range(self.configuration.how.p_n):
+            element = dut.beat_data[16 * i : 16 * i + 16]
+            claim(m, kept & self.whole(i), element == self.value(i))
 
-    def _check_beats(self, m: Module) -> None:
-        """Data of one beat of the row that is followed, chosen by the prover."""
-        dut, p_n = self.framer, self.configuration.how.p_n
-        kept, keep, place, known = Signal(16 * p_n), Signal(2 * p_n), Signal(8), Signal()
-        index = Signal.like(place)
-        with m.If(self.taken & self.follows):
-            m.d.sync += index.eq(Mux(self.packets.first, 1, index + ~index.all()))
-            with m.If(self.packets.first):
-                m.d.sync += known.eq(0)
-            with m.If(self.mark_beat & (self.packets.first | ~known)):
-                m.d.sync += [
-                    known.eq(1),
-                    place.eq(Mux(self.packets.first, 0, index)),
-                    kept.eq(self.beat.data),
-                    keep.eq(self.beat.keep),
-                ]
-        due = self.watch.due & dut.beat_valid & known & (place == self.so_far)
-        for i in range(p_n):
-            element = slice(16 * i, 16 * i + 16)
-            whole = keep[2 * i : 2 * i + 2].all()
-            claim(m, due & whole, dut.beat_data[element] == kept[element])
+    def _check_end(self, m: Module) -> None:
+        """A row's end."""
+        dut, row, due = self.framer, self.row, self.watch.due
+        lanes = self.configuration.how.p_n
+        wanted = Mux(row.null, 0, (row.n + lanes - 1) >> clog2(lanes))
+        ends = due & dut.end_valid
+        claim(m, ends, self.complete & (self.beats + dut.beat_valid == wanted))
+        claim(m, ends, dut.faults == Mux(row.null, RowFlag.SETTINGS.value, self.flags))
+        patient(m, dut.room & due & self.complete & ~dut.end_valid, self.patience)
+
+
+class FeedProof(Followed):
+    """For every sequence of packets and any `room`: each row that isn't null is fed to the statistics unit, in order, from one
+    `sum_first` to one `sum_last`; without subsampling in ⌈N/p_d⌉ cycles, each element once, in its place, and sampled if it is
+    present."""
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        # Besides the two of the framer, one that is being fed, and one that was a cycle ago.
+        self.follow(m, 4)
+        dut, row = self.framer, self.row
+        what, how = self.configuration.what, self.configuration.how
+        valid, first, last = (before(m, v) for v in (dut.sum_valid, dut.sum_first, dut.sum_last))
+        opened, cycles = Signal(), Signal(self.packets.count_bits)
+        so_far = Mux(first, 0, cycles)
+        m.d.comb += [
+            self.watch.enters.eq(self.taken & self.packets.first & ~self.packets.null),
+            self.watch.leaves.eq(valid & last),
+        ]
+        with m.If(valid):
+            m.d.sync += [opened.eq(~last), cycles.eq(so_far + 1)]
+        claim(m, valid, opened ^ first)
+        claim(m, valid, self.watch.inside != 0)
+        due = self.watch.due & valid
+        if what.subsampling:
+            return m
+        claim(m, due & last, so_far == (row.n - 1) >> clog2(how.p_d))
+        values, sampled = before(m, dut.sum_data), before(m, dut.sum_sampled)
+        for i in range(how.p_n):
+            cycle, lane = divmod(i, how.p_d)
+            now = due & self.known & (so_far == self.place * (how.p_n // how.p_d) + cycle)
+            inside = self.place * how.p_n + i < row.n
+            claim(m, now, sampled[lane] == (self.whole(i) & inside))
+            claim(m, now & inside, values[16 * lane : 16 * lane + 16] == self.value(i))
+        return m
 
 
 class FramerTwins(wiring.Component):
@@ -258,4 +316,14 @@ class FramerThatWaits(Framer):
         m = super().elaborate(platform)
         with m.If(~self.i_valid):
             m.d.comb += self.i_ready.eq(0)
+        return m
+
+
+class FramerThatSkips(Framer):
+    """Doesn't feed a row that follows another one at once."""
+
+    def elaborate(self, platform: object) -> Module:
+        m = super().elaborate(platform)
+        with m.If(before(m, self.sum_last & self.sum_valid)):
+            m.d.comb += self.sum_valid.eq(0)
         return m
