@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from amaranth.back import rtlil
-
+from .hdl.emit import Emission
 from .synthesis import SynthesisError, run_tool
 
 _SCRIPT = """\
@@ -51,7 +50,6 @@ _STEPS = """\
 write_blif gate.blif
 read_aiger proof.aig
 fold
-scorr
 {engine} -L proof.log
 read_blif gate.blif
 map
@@ -74,7 +72,6 @@ def prove(
     *,
     cycles: int | None = None,
     cuts: Sequence[str] = (),
-    platform: Any = None,
 ) -> Verdict:
     """Judges all assertions of a component.
 
@@ -84,12 +81,10 @@ def prove(
     folder : for the tools' files
     cycles : None: property directed reachability, for all cycles; else bounded model checking of as many cycles after a reset
     cuts : Yosys selections of wires whose drivers are taken away: such a wire is free in each cycle
-    platform : what Amaranth hands to `elaborate`
     """
-    text = rtlil.convert(component, name="proof", platform=platform, emit_src=False)
-    engine = "pdr" if cycles is None else f"bmc3 -F {cycles}"
+    engine = "scorr\npdr" if cycles is None else f"bmc3 -F {cycles}"
     files = {
-        "proof.il": text,
+        "proof.il": Emission().rtlil(component, "proof"),
         "gate.il": _GATE,
         "proof.abc": _STEPS.format(engine=engine),
         "proof.ys": _SCRIPT.format(cuts="\n".join(f"cutpoint {cut}" for cut in cuts)),
@@ -97,7 +92,10 @@ def prove(
     for name, content in files.items():
         (folder / name).write_text(content, encoding="utf-8")
     run_tool("yosys", ["-q", "-s", "proof.ys"], folder)
-    return _verdict((folder / "proof.log").read_text(encoding="utf-8"), cycles)
+    log = folder / "proof.log"
+    if not log.exists():
+        raise SynthesisError("ABC said nothing of a proof: are all its assertions constants?")
+    return _verdict(log.read_text(encoding="utf-8"), cycles)
 
 
 def _verdict(log: str, cycles: int | None) -> Verdict:
@@ -107,7 +105,8 @@ def _verdict(log: str, cycles: int | None) -> Verdict:
     if (found := re.match(r"snl_(UNSAT|UNK) (\d+) ", log)) is None:
         raise SynthesisError(f"ABC's log of a proof can't be read: {log[:80]!r}")
     seen = int(found[2]) + 1
-    if found[1] == "UNSAT":
+    # Without a bound ABC doesn't give up; it has no opinion where all assertions have become constants, and a false one is refuted above.
+    if found[1] == "UNSAT" or (cycles is None and seen == 1):
         return Verdict("proved", seen)
     if cycles is None or seen < cycles:
         raise SynthesisError(f"ABC gave up on a proof after {seen} cycles")

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Proofs of the framer: any sequence of packets, against the rules of `docs/numerics.md`, section 9, said once more."""
 
-from collections.abc import Callable
-
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
@@ -13,13 +11,14 @@ from haan.flags import RowFlag
 from haan.hdl.framer import Framer, beat_layout
 from haan.numerics import Numerics, clog2
 
-from .watch import Watch, before, claim, patient
+from .watch import Twins, Watch, before, claim, patient
 
 SMALL = Configuration().with_(
     p_n=2, p_d=1, max_n=6, layers=2, token_slots=2, norms=["rmsnorm"], affine="none"
 )
 EVEN = SMALL.with_(p_d=2)
-SAMPLED = EVEN.with_(subsampling=True)
+SHORT = SMALL.with_(max_n=4)
+SAMPLED, SAMPLED_EVEN = SMALL.with_(subsampling=True), EVEN.with_(subsampling=True)
 
 
 class Packets(wiring.Component):
@@ -53,7 +52,11 @@ class Packets(wiring.Component):
         m = Module()
         beat, p_n = self.beat, self.p_n
         inside, done = Signal(), Signal()
-        row_n, row_id, place = Signal(self.count_bits), Signal.like(beat.id), Signal(self.count_bits)
+        row_n, row_id, place = (
+            Signal(self.count_bits),
+            Signal.like(beat.id),
+            Signal(self.count_bits),
+        )
         flags = Signal(len(RowFlag))
         n = Mux(self.first, beat.settings.n, row_n)
         start = Mux(self.first, 0, place)
@@ -88,7 +91,9 @@ class Packets(wiring.Component):
         works = settings.valid & (settings.n >= 1) & (settings.n <= self.what.max_n)
         works &= (exponent != 255) & (~negative | ((exponent == 0) & (fraction == 0)))
         if self.what.subsampling:
-            last_sample = settings.first + ((settings.n_sub - 1).as_unsigned() << settings.stride_log2)
+            last_sample = settings.first + (
+                (settings.n_sub - 1).as_unsigned() << settings.stride_log2
+            )
             works &= (settings.n_sub != 0) & (last_sample < settings.n)
         return ~works
 
@@ -139,7 +144,7 @@ class Followed(wiring.Component):
         """One beat of the packet: `known`, its place in the packet, its data and TKEEP."""
         p_n = self.configuration.how.p_n
         self.known, self.data, self.keep = Signal(), Signal(16 * p_n), Signal(2 * p_n)
-        self.place, index = Signal(8), Signal(8)
+        self.place, index = Signal(self.packets.count_bits), Signal(self.packets.count_bits)
         first = self.packets.first
         with m.If(self.taken & self.follows):
             m.d.sync += index.eq(Mux(first, 1, index + ~index.all()))
@@ -249,30 +254,14 @@ class FeedProof(Followed):
         return m
 
 
-class FramerTwins(wiring.Component):
-    """`i_ready` is the same whatever comes in with it: it depends on what came before alone."""
+class FramerTwins(Twins):
+    """`i_ready` depends on earlier cycles and on `room`, not on what comes in beside it."""
 
-    def __init__(self, make: Callable[[], Framer]) -> None:
-        self.framers = make(), make()
-        beat = In(beat_layout(self.framers[0].configuration))
-        super().__init__({"valid": In(2), "one": beat, "other": beat, "room": In(1)})
+    outputs = ("i_ready",)
+    shared = ("room",)
 
-    def elaborate(self, platform: object) -> Module:
-        m = Module()
-        one, other = m.submodules.one, m.submodules.other = self.framers
-        alike = Signal(init=1)
-        m.d.comb += [
-            one.i_valid.eq(self.valid[0]),
-            other.i_valid.eq(self.valid[1]),
-            one.i_beat.eq(self.one),
-            other.i_beat.eq(self.other),
-            one.room.eq(self.room),
-            other.room.eq(self.room),
-        ]
-        same = (self.valid[0] == self.valid[1]) & (self.one.as_value() == self.other.as_value())
-        m.d.sync += alike.eq(alike & same)
-        claim(m, alike, one.i_ready == other.i_ready)
-        return m
+    def twin(self) -> Framer:
+        return type(self.one)(self.one.configuration)
 
 
 def _entry(configuration: Configuration) -> data.StructLayout:

@@ -74,7 +74,49 @@ class Watch(wiring.Component):
             m.d.sync += [ahead.eq(ahead - 1), marked.eq(ahead != 0)]
         m.d.comb += self.chosen.eq(~marked & self.mark & self.enters)
         with m.If(self.chosen):
-            m.d.sync += [marked.eq(1), ahead.eq(self.inside - self.leaves), self.item.eq(self.entry)]
+            m.d.sync += [
+                marked.eq(1),
+                ahead.eq(self.inside - self.leaves),
+                self.item.eq(self.entry),
+            ]
         m.d.comb += [self.due.eq(marked & (ahead == 0)), Assert(self.inside <= self.capacity)]
         claim(m, self.leaves, self.inside != 0)
+        return m
+
+
+class Twins(wiring.Component):
+    """Two of a kind with the same past: their outputs are the same whatever their inputs are now."""
+
+    outputs: tuple[str, ...]
+    """That depend on the past alone."""
+    shared: tuple[str, ...] = ()
+    """Inputs that they may depend on."""
+
+    def __init__(self, one: wiring.Component) -> None:
+        self.one = one
+        inputs = {name: port for name, port in one.signature.members.items() if port.flow == In}
+        self.own = [name for name in inputs if name not in self.shared]
+        other = {f"other_{name}": inputs[name] for name in self.own}
+        super().__init__(inputs | other)
+
+    def twin(self) -> wiring.Component:
+        """The other one."""
+        raise NotImplementedError
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        m.submodules.one, m.submodules.other = one, other = self.one, self.twin()
+        alike, same = Signal(init=1), Signal(len(self.own))
+        for name in self.shared:
+            m.d.comb += [getattr(dut, name).eq(getattr(self, name)) for dut in (one, other)]
+        for index, name in enumerate(self.own):
+            ours, theirs = getattr(self, name), getattr(self, f"other_{name}")
+            m.d.comb += [
+                getattr(one, name).eq(ours),
+                getattr(other, name).eq(theirs),
+                same[index].eq(Value.cast(ours) == Value.cast(theirs)),
+            ]
+        m.d.sync += alike.eq(alike & same.all())
+        for name in self.outputs:
+            claim(m, alike, getattr(one, name) == getattr(other, name))
         return m
