@@ -99,9 +99,10 @@ def prove(
 
 
 def _verdict(log: str, cycles: int | None) -> Verdict:
-    """Reads ABC's log: «snl_UNSAT 15 pdr», where the number is the last cycle looked at, or «snl_SAT 7 pdr 2 8», where it is the last."""
-    if (found := re.match(r"snl_SAT -?\d+ \w+ \d+ (\d+)\n", log)) is not None:
-        return Verdict("refuted", int(found[1]) + 1)
+    """Reads ABC's log. «snl_UNSAT 15 pdr»: 15 is the last cycle looked at; «snl_SAT 7 pdr 2 8»: 8 is the one that breaks a claim;
+    «snl_SAT 7 bmc3»: 7 is the last one that doesn't."""
+    if (found := re.match(r"snl_SAT (-?\d+) \w+(?: \d+ (\d+))?\n", log)) is not None:
+        return Verdict("refuted", int(found[2]) + 1 if found[2] else int(found[1]) + 2)
     if (found := re.match(r"snl_(UNSAT|UNK) (\d+) ", log)) is None:
         raise SynthesisError(f"ABC's log of a proof can't be read: {log[:80]!r}")
     seen = int(found[2]) + 1

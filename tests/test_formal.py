@@ -74,5 +74,6 @@ def test_verdicts(limit, cycles, verdict, tmp_path):
     assert prove(Counter(limit), tmp_path, cycles=cycles).status == verdict
 
 
-def test_the_cycle_that_breaks_the_claim_is_told(tmp_path):
-    assert prove(Counter(3), tmp_path) == Verdict("refuted", 4)
+@pytest.mark.parametrize("cycles", [None, 8])
+def test_the_cycle_that_breaks_the_claim_is_told(cycles, tmp_path):
+    assert prove(Counter(3), tmp_path, cycles=cycles) == Verdict("refuted", 4)
