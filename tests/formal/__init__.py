@@ -77,6 +77,11 @@ PROOFS = (
         (_storage(buffers.QueueWithoutEnd), _storage(buffers.QueueThatForgets)),
     ),
     Proof(
+        buffers.QueueProof,
+        f"`Queue` with `late`, {PLACES}",
+        partial(Queue, buffers.WIDTH, buffers.DEPTH, late=True),
+    ),
+    Proof(
         buffers.RowBufferProof,
         f"`RowBuffer` of {PLACES}",
         _storage(RowBuffer),

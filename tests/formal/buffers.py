@@ -87,8 +87,8 @@ class QueueProof(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         m.submodules.queue = dut = self.queue
-        # Two entries are in registers behind the memory.
-        m.submodules.watch = watch = Watch(dut.width, dut.depth + 2)
+        # Two entries, or three, are in registers behind the memory.
+        m.submodules.watch = watch = Watch(dut.width, dut.depth + 2 + dut.late)
         aged, arrived = Signal.like(watch.inside), dut.w_valid
         for _ in range(QUEUE_LATENCY - 1):
             arrived = before(m, arrived)

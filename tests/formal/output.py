@@ -111,10 +111,12 @@ class OutputProof(wiring.Component):
         return m
 
     def _check_rows(self, m: Module) -> None:
-        """A row's beats, as they are issued. What the queue of rows offers stays until it is taken."""
+        """A row's beats, as they are issued. What the queue of rows offers makes sense, and stays until it is taken."""
         issuer, order = self.side.issuer, self.order.as_value()
         waits = before(m, self.order_valid & ~issuer.order_ready)
         m.d.comb += Assume(~waits | (self.order_valid & (order == before(m, order))))
+        single = self.order.null | (self.order.beats == 0)
+        m.d.comb += Assume(self.order.single == single)
         sent = Signal(len(self.order.beats) + 1)
         with m.If(issuer.issue):
             m.d.sync += sent.eq(Mux(issuer.order_ready, 0, sent + 1))
