@@ -29,7 +29,6 @@ LANES = [
     ("sums of the row", "statistics.o_valid", None, "statistics.o_valid"),
     ("window queue", "windows.r_valid", "windows.r_ready", "windows.r_valid"),
     ("into the lanes", "normalization.issue", None, "normalization.order_ready"),
-    ("out of the lanes", "normalization.o_valid", None, "normalization.o_valid"),
     ("m_axis", "m_axis_tvalid", "m_axis_tready", "m_axis_tlast"),
 ]
 """What is drawn: name, signals for valid, ready and the row's last."""
@@ -53,7 +52,9 @@ class Samples:
 
     def __init__(self, waves: VCDVCD) -> None:
         self.waves = waves
-        self.edges = [time - 1 for time, value in waves["haan_core.clk"].tv if value == "1" and time]
+        self.edges = [
+            time - 1 for time, value in waves["haan_core.clk"].tv if value == "1" and time
+        ]
 
     def __getitem__(self, name: str) -> list[bool]:
         signal = self.waves[f"haan_core.{name}"]
@@ -64,7 +65,8 @@ def wave_json(waves: VCDVCD) -> dict[str, Any]:
     """WaveJSON: a numbered box for every beat that moves, grey ones for those that wait."""
     samples = Samples(waves)
     start = samples["s_axis_tvalid"].index(True) - 1
-    last = [valid and end for valid, end in zip(samples["m_axis_tvalid"], samples["m_axis_tlast"])]
+    leaves = zip(samples["m_axis_tvalid"], samples["m_axis_tlast"], strict=True)
+    last = [valid and ends for valid, ends in leaves]
     end = max(cycle for cycle, is_last in enumerate(last) if is_last) + 3
     signals: list[dict[str, Any]] = [{"name": "clk", "wave": "p" + "." * (end - start - 1)}]
     for name, valid, ready, ends in LANES:
@@ -75,8 +77,10 @@ def wave_json(waves: VCDVCD) -> dict[str, Any]:
         signals.append({"name": name} | _boxes(list(columns)[start:end]))
     return {
         "signal": signals,
-        "head": {"text": f"Rows of {', '.join(map(str, ROWS))} elements, {CONFIGURATION.how.p_n} lanes", "tick": 0},
-        "config": {"hscale": 1, "skin": "narrow"},
+        "head": {
+            "text": f"Rows of {', '.join(map(str, ROWS))} elements, {CONFIGURATION.how.p_n} lanes",
+            "tick": 0,
+        },
     }
 
 
@@ -84,9 +88,9 @@ def _boxes(columns: list[tuple[bool, bool, bool]]) -> dict[str, Any]:
     wave, data, row, beat = "", [], 0, 0
     for valid, ready, ends in columns:
         if not valid:
-            wave += "0"
+            wave += "." if wave[-1:] in ("0", ".") else "0"
             continue
-        wave += "3456"[row % 4] if ready else "2"
+        wave += "345"[row % 3] if ready else "2"
         data.append(f"{row}.{beat}")
         if ready:
             row, beat = (row + 1, 0) if ends else (row, beat + 1)

@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The bench itself: that it passes what keeps the rules, and finds each way to break them."""
 
+import json
+import runpy
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +14,7 @@ from haan.layer import LayerSettings, record_layout
 from haan.sim import ParameterVector, Row, SimulationError, StallPattern, run_vectors, simulate
 
 CONFIGURATION = Configuration.preset("tiny")
+ROOT = Path(__file__).parent.parent
 
 GOOD = {
     "ready": "up && wp - rp != 7'd64",
@@ -217,3 +220,10 @@ def test_documented_example():
     text = (Path(__file__).parents[1] / "docs" / "simulation.md").read_text()
     example = text.split("```python\n")[1].split("```")[0]
     exec(compile(example, "docs/simulation.md", "exec"), {})
+
+
+def test_the_figure_of_the_documents_is_what_a_simulation_gives():
+    path = ROOT / "bench" / "passage.py"
+    passage = runpy.run_path(str(path))
+    drawn = json.loads((ROOT / "docs" / "figures" / "passage.json").read_text("utf-8"))
+    assert passage["wave_json"](passage["waves"]()) == drawn
