@@ -1,0 +1,209 @@
+# SPDX-FileCopyrightText: 2026 The HAAN developers
+# SPDX-License-Identifier: Apache-2.0
+"""The register block: an AXI4-Lite slave made from the description of the registers."""
+
+from collections.abc import Iterator
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from ..registers import ADDRESS_BITS, WORD_BITS, Field, Register, RegisterMap
+from .buffers import RegisterSlice
+
+OKAY, SLVERR = 0, 2
+
+AXI_LITE: dict[str, wiring.Member] = {
+    "awaddr": In(ADDRESS_BITS),
+    "awvalid": In(1),
+    "awready": Out(1),
+    "wdata": In(WORD_BITS),
+    "wstrb": In(WORD_BITS // 8),
+    "wvalid": In(1),
+    "wready": Out(1),
+    "bresp": Out(2),
+    "bvalid": Out(1),
+    "bready": In(1),
+    "araddr": In(ADDRESS_BITS),
+    "arvalid": In(1),
+    "arready": Out(1),
+    "rdata": Out(WORD_BITS),
+    "rresp": Out(2),
+    "rvalid": Out(1),
+    "rready": In(1),
+}
+"""The slave's side of AXI4-Lite, without the protection bits, which nothing depends on."""
+
+
+def field_members(register: Register, field: Field) -> Iterator[tuple[str, wiring.Member]]:
+    """The hardware's side of a field of the block itself."""
+    name = f"{register.name}_{field.name}"
+    if field.hardware_reads:
+        yield name, Out(field.width)
+    if field.hardware_writes:
+        yield f"{name}_next", In(field.width)
+    if field.enabled:
+        yield f"{name}_we", In(1)
+    if field.cleared:
+        yield f"{name}_hwclr", In(1)
+    if field.told:
+        yield f"{name}_swacc", Out(1)
+
+
+class RegisterBlock(wiring.Component):
+    """Registers on AXI4-Lite. Reads and writes: each one a cycle, as long as the answers are taken.
+
+    Latency: 2 cycles from address (and data) to the answer. An address without a register, or without one for this direction, is
+    answered with SLVERR. Software's writes win over the hardware's of the same cycle.
+
+    Members
+    -------
+    aw*, w*, b*, ar*, r* : AXI4-Lite
+    R_F : field F of register R; R_F_next : its value from the hardware, taken with R_F_we where it is stored; R_F_hwclr : clears it;
+        R_F_swacc : it is being read
+    R_write, R_data : external register R is written, for one cycle; bytes without a strobe are 0. A write without any strobe isn't told.
+    R_ack, R_error : answer to that, in the same cycle or later; until then no other write begins
+    """
+
+    def __init__(self, registers: RegisterMap) -> None:
+        self.registers = registers
+        members = dict(AXI_LITE)
+        for register in registers.values():
+            if register.external:
+                assert not register.readable, register.name
+                members |= {
+                    f"{register.name}_write": Out(1),
+                    f"{register.name}_data": Out(WORD_BITS),
+                    f"{register.name}_ack": In(1),
+                    f"{register.name}_error": In(1),
+                }
+            else:
+                for field in register.fields:
+                    members |= dict(field_members(register, field))
+        super().__init__(members)
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        self.stored: dict[tuple[str, str], Signal] = {}
+        written = self._write(m)
+        for register in self.registers.values():
+            if not register.external:
+                for field in register.fields:
+                    self._hold(m, register, field, written)
+        self._read(m)
+        return m
+
+    def _write(self, m: Module) -> tuple[Signal, Signal, Signal, Signal]:
+        """Takes writes and answers them: (a write is done, its word's address, its data, the bits that it writes)."""
+        m.submodules.addresses = addresses = RegisterSlice(ADDRESS_BITS - 2)
+        m.submodules.words = words = RegisterSlice(len(self.wdata) + len(self.wstrb))
+        address, data = Signal(ADDRESS_BITS - 2), Signal(WORD_BITS)
+        strobes, bits = Signal(WORD_BITS // 8), Signal(WORD_BITS)
+        offered, waiting, done = Signal(), Signal(), Signal()
+        asks, answered, error = Signal(), Signal(), Signal()
+        m.d.comb += [
+            addresses.i_valid.eq(self.awvalid),
+            addresses.i_data.eq(self.awaddr[2:]),
+            self.awready.eq(addresses.i_ready),
+            words.i_valid.eq(self.wvalid),
+            words.i_data.eq(Cat(self.wdata, self.wstrb)),
+            self.wready.eq(words.i_ready),
+            address.eq(addresses.o_data),
+            Cat(data, strobes).eq(words.o_data),
+            bits.eq(Cat(strobe.replicate(8) for strobe in strobes)),
+            offered.eq(addresses.o_valid & words.o_valid & (~self.bvalid | self.bready)),
+            done.eq(offered & (~asks | answered)),
+            addresses.o_ready.eq(done),
+            words.o_ready.eq(done),
+            error.eq(1),
+        ]
+        with m.Switch(address):
+            for register in self.registers.values():
+                with m.Case(register.address >> 2):
+                    m.d.comb += error.eq(not register.writable)
+                    if register.external:
+                        self._ask(m, register, offered & ~waiting, data & bits, strobes, asks)
+                        ack, fault = (getattr(self, f"{register.name}_{x}") for x in ("ack", "error"))
+                        m.d.comb += [answered.eq(ack), error.eq(asks & fault)]
+        m.d.sync += waiting.eq(offered & asks & ~answered)
+        with m.If(done):
+            m.d.sync += [self.bvalid.eq(1), self.bresp.eq(Mux(error, SLVERR, OKAY))]
+        with m.Elif(self.bready):
+            m.d.sync += self.bvalid.eq(0)
+        return done, address, data, bits
+
+    def _ask(
+        self, m: Module, register: Register, starts: Value, data: Value, strobes: Value, asks: Signal
+    ) -> None:
+        m.d.comb += [
+            asks.eq(strobes.any()),
+            getattr(self, f"{register.name}_write").eq(starts & strobes.any()),
+            getattr(self, f"{register.name}_data").eq(data),
+        ]
+
+    def _hold(
+        self,
+        m: Module,
+        register: Register,
+        field: Field,
+        written: tuple[Signal, Signal, Signal, Signal],
+    ) -> None:
+        """A field's value, and its ways to and from the hardware."""
+        done, address, data, bits = written
+        name = f"{register.name}_{field.name}"
+        if field.constant:
+            self.stored[register.name, field.name] = Const(field.reset, field.width)
+            return
+        if not field.writable:
+            self.stored[register.name, field.name] = getattr(self, f"{name}_next")
+            return
+        value = Signal(field.width, name=f"{name}_value", init=field.reset or 0)
+        self.stored[register.name, field.name] = value
+        if field.hardware_reads:
+            m.d.comb += getattr(self, name).eq(value)
+        if field.enabled:
+            with m.If(getattr(self, f"{name}_we")):
+                m.d.sync += value.eq(getattr(self, f"{name}_next"))
+        if field.cleared:
+            with m.If(getattr(self, f"{name}_hwclr")):
+                m.d.sync += value.eq(0)
+        if field.pulse:
+            m.d.sync += value.eq(0)
+        places = slice(field.low, field.low + field.width)
+        new, mask = data[places], bits[places]
+        kept = value if field.set_by_one or not field.pulse else Const(0, field.width)
+        with m.If(done & (address == register.address >> 2)):
+            m.d.sync += value.eq((kept & ~mask) | (new & mask) | (value if field.set_by_one else 0))
+
+    def _read(self, m: Module) -> None:
+        m.submodules.reads = reads = RegisterSlice(ADDRESS_BITS - 2)
+        taken, error = Signal(), Signal()
+        word = Signal(WORD_BITS)
+        m.d.comb += [
+            reads.i_valid.eq(self.arvalid),
+            reads.i_data.eq(self.araddr[2:]),
+            self.arready.eq(reads.i_ready),
+            taken.eq(reads.o_valid & (~self.rvalid | self.rready)),
+            reads.o_ready.eq(taken),
+            error.eq(1),
+        ]
+        with m.Switch(reads.o_data):
+            for register in self.registers.values():
+                if register.readable:
+                    with m.Case(register.address >> 2):
+                        m.d.comb += error.eq(0)
+                        for field in register.fields:
+                            if field.readable:
+                                part = word[field.low : field.low + field.width]
+                                m.d.comb += part.eq(self.stored[register.name, field.name])
+                            if field.told:
+                                told = getattr(self, f"{register.name}_{field.name}_swacc")
+                                m.d.comb += told.eq(taken)
+        with m.If(taken):
+            m.d.sync += [
+                self.rvalid.eq(1),
+                self.rdata.eq(word),
+                self.rresp.eq(Mux(error, SLVERR, OKAY)),
+            ]
+        with m.Elif(self.rready):
+            m.d.sync += self.rvalid.eq(0)
