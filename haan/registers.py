@@ -23,7 +23,6 @@ from systemrdl.node import AddrmapNode, FieldNode, RegNode
 
 from . import __version__
 from .config import Configuration
-from .layer import record_layout
 
 ADDRESS_BITS = 12
 """Width of a byte address."""
@@ -198,7 +197,6 @@ def features(configuration: Configuration) -> dict[str, bool]:
 def _parameters(configuration: Configuration) -> dict[str, int]:
     what, how = configuration.what, configuration.how
     digest = configuration.digest()
-    widths = record_layout(configuration)
     able = features(configuration).values()
     return {
         **dict(zip(("MAJOR", "MINOR", "PATCH"), version_numbers(), strict=True)),
@@ -211,10 +209,6 @@ def _parameters(configuration: Configuration) -> dict[str, int]:
         "SLOTS": what.slots,
         "TOKEN_SLOTS": what.token_slots,
         "FEATURES": sum(on << bit for bit, on in enumerate(able)),
-        "N_BITS": widths["n"],
-        "RECIPROCAL_BITS": widths["reciprocal"],
-        "SLOT_BITS": widths["slot"],
-        "ID_BITS": widths["anchor"],
     }
 
 

@@ -170,10 +170,10 @@ class RegisterBlock(wiring.Component):
         if field.pulse:
             m.d.sync += value.eq(0)
         places = slice(field.low, field.low + field.width)
-        new, mask = data[places], bits[places]
-        kept = value if field.set_by_one or not field.pulse else Const(0, field.width)
+        mask = bits[places]
+        kept = value if field.set_by_one else value & ~mask
         with m.If(done & (address == register.address >> 2)):
-            m.d.sync += value.eq((kept & ~mask) | (new & mask) | (value if field.set_by_one else 0))
+            m.d.sync += value.eq((0 if field.pulse else kept) | (data[places] & mask))
 
     def _read(self, m: Module) -> None:
         m.submodules.reads = reads = RegisterSlice(ADDRESS_BITS - 2)
