@@ -12,7 +12,7 @@ from ..config import Configuration
 from ..flags import ERROR_BITS
 from ..formats import FP32
 from .control import Control
-from .core import Core, core_ports
+from .core import Core
 from .emit import Shared
 from .registers import AXI_LITE
 from .width import Narrower, Widener, in_layout, out_layout

@@ -17,6 +17,18 @@ from ..registers import WORD_BITS, RegisterMap, register_map
 from .registers import AXI_LITE, RegisterBlock
 
 
+def pick(bits: Value, index: Value) -> Value:
+    """The bit at a place that is a signal."""
+    return Cat(bit & (index == place) for place, bit in enumerate(bits)).any()
+
+
+def put(m: Module, bits: Signal, index: Value, enable: Value, value: Value) -> None:
+    """Changes the bit at a place that is a signal."""
+    for place, bit in enumerate(bits):
+        with m.If(enable & (index == place)):
+            m.d.sync += bit.eq(value)
+
+
 def table_layout(configuration: Configuration) -> data.StructLayout:
     """An entry of the layer table."""
     return data.StructLayout(record_layout(configuration))
@@ -133,7 +145,7 @@ class LayerTable(wiring.Component):
         # A memory can't be cleared by a reset; these bits of its entries can.
         self.valid, self.skipped = Signal(depth), Signal(depth)
         entry = look.data
-        valid = self.valid.bit_select(self.id, 1)
+        valid = pick(self.valid, self.id)
         m.d.comb += [
             look.addr.eq(self.id),
             self.entry.eq(entry),
@@ -156,7 +168,7 @@ class LayerTable(wiring.Component):
             m.d.sync += layer.eq(self.commit_layer)
         number, anchor = layer[: what.id_bits], shadow.anchor[: what.id_bits]
         is_anchor = (shadow.anchor < what.layers) & (anchor != number)
-        is_anchor &= ~self.skipped.bit_select(anchor, 1)
+        is_anchor &= ~pick(self.skipped, anchor)
         exists, follows = Signal(reset_less=True), Signal(reset_less=True)
         m.d.sync += [exists.eq(layer < what.layers), follows.eq(~shadow.skip | is_anchor)]
         works = exists & (~shadow.valid | (validator.works & follows))
@@ -168,11 +180,8 @@ class LayerTable(wiring.Component):
             write.en.eq(self.commit_ack & works),
             *[write.data[name].eq(shadow[name]) for name in self.layout.members],
         ]
-        with m.If(write.en):
-            m.d.sync += [
-                self.valid.bit_select(number, 1).eq(shadow.valid),
-                self.skipped.bit_select(number, 1).eq(shadow.valid & shadow.skip),
-            ]
+        put(m, self.valid, number, write.en, shadow.valid)
+        put(m, self.skipped, number, write.en, shadow.valid & shadow.skip)
 
     def _load(self, m: Module, memory: Memory) -> None:
         what = self.configuration.what
@@ -190,7 +199,7 @@ class LayerTable(wiring.Component):
         m.d.sync += [
             self.load_ack.eq(self.load_write),
             exists.eq(self.load_layer < what.layers),
-            valid.eq(self.valid.bit_select(number, 1)),
+            valid.eq(pick(self.valid, number)),
         ]
 
 
@@ -232,12 +241,11 @@ class SlotsInFlight(wiring.Component):
             write.addr.eq(self.begin_slot),
             write.data.eq(self.row),
             read.addr.eq(self.end_slot),
-            self.busy.eq(busy.bit_select(self.slot, 1)),
+            self.busy.eq(pick(busy, self.slot)),
         ]
-        with m.If(self.ends & self.end_uses & (read.data == self.left)):
-            m.d.sync += busy.bit_select(self.end_slot, 1).eq(0)
-        with m.If(write.en):
-            m.d.sync += busy.bit_select(self.begin_slot, 1).eq(1)
+        was_last = self.ends & self.end_uses & (read.data == self.left)
+        put(m, busy, self.end_slot, was_last, Const(0, 1))
+        put(m, busy, self.begin_slot, write.en, Const(1, 1))
         return m
 
 
@@ -312,9 +320,7 @@ class Control(wiring.Component):
             for port in ports:
                 m.d.comb += getattr(block, f"{port}_we").eq(layers.load_ack & ~layers.load_error)
 
-    def _watch(
-        self, m: Module, block: RegisterBlock
-    ) -> tuple[Signal, Signal, Signal, Signal]:
+    def _watch(self, m: Module, block: RegisterBlock) -> tuple[Signal, Signal, Signal, Signal]:
         """(a row begins, a row has left, their numbers), and FLUSH."""
         # As many rows as every place between input and output can hold, and more.
         most = 2 * buffer_depth(self.configuration) + output_depth(self.configuration)

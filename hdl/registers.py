@@ -115,31 +115,32 @@ class RegisterBlock(wiring.Component):
             done.eq(offered & (~asks | answered)),
             addresses.o_ready.eq(done),
             words.o_ready.eq(done),
-            error.eq(1),
         ]
-        with m.Switch(address):
-            for register in self.registers.values():
-                with m.Case(register.address >> 2):
-                    m.d.comb += error.eq(not register.writable)
-                    if register.external:
-                        self._ask(m, register, offered & ~waiting, data & bits, strobes, asks)
-                        ack, fault = (getattr(self, f"{register.name}_{x}") for x in ("ack", "error"))
-                        m.d.comb += [answered.eq(ack), error.eq(asks & fault)]
+        known, asked, answers = [], [], []
+        for register in self.registers.values():
+            here = address == register.address >> 2
+            if register.external:
+                told = here & strobes.any()
+                ports = [
+                    getattr(self, f"{register.name}_{x}") for x in ("write", "data", "ack", "error")
+                ]
+                m.d.comb += [ports[0].eq(offered & ~waiting & told), ports[1].eq(data & bits)]
+                known.append(here & ~(told & ports[3]))
+                asked.append(told)
+                answers.append(told & ports[2])
+            elif register.writable:
+                known.append(here)
+        m.d.comb += [
+            asks.eq(Cat(asked).any()),
+            answered.eq(Cat(answers).any()),
+            error.eq(~Cat(known).any()),
+        ]
         m.d.sync += waiting.eq(offered & asks & ~answered)
         with m.If(done):
             m.d.sync += [self.bvalid.eq(1), self.bresp.eq(Mux(error, SLVERR, OKAY))]
         with m.Elif(self.bready):
             m.d.sync += self.bvalid.eq(0)
         return done, address, data, bits
-
-    def _ask(
-        self, m: Module, register: Register, starts: Value, data: Value, strobes: Value, asks: Signal
-    ) -> None:
-        m.d.comb += [
-            asks.eq(strobes.any()),
-            getattr(self, f"{register.name}_write").eq(starts & strobes.any()),
-            getattr(self, f"{register.name}_data").eq(data),
-        ]
 
     def _hold(
         self,
@@ -185,20 +186,26 @@ class RegisterBlock(wiring.Component):
             self.arready.eq(reads.i_ready),
             taken.eq(reads.o_valid & (~self.rvalid | self.rready)),
             reads.o_ready.eq(taken),
-            error.eq(1),
         ]
-        with m.Switch(reads.o_data):
-            for register in self.registers.values():
-                if register.readable:
-                    with m.Case(register.address >> 2):
-                        m.d.comb += error.eq(0)
-                        for field in register.fields:
-                            if field.readable:
-                                part = word[field.low : field.low + field.width]
-                                m.d.comb += part.eq(self.stored[register.name, field.name])
-                            if field.told:
-                                told = getattr(self, f"{register.name}_{field.name}_swacc")
-                                m.d.comb += told.eq(taken)
+        known, words = [], []
+        for register in self.registers.values():
+            if register.readable:
+                here = Signal(name=f"{register.name}_here")
+                part = Signal(WORD_BITS, name=f"{register.name}_word")
+                m.d.comb += [
+                    here.eq(reads.o_data == register.address >> 2),
+                    part.eq(self._word(register) & here.replicate(WORD_BITS)),
+                ]
+                known.append(here)
+                words.append(part)
+                for field in register.fields:
+                    if field.told:
+                        told = getattr(self, f"{register.name}_{field.name}_swacc")
+                        m.d.comb += told.eq(taken & here)
+        m.d.comb += [
+            error.eq(~Cat(known).any()),
+            word.eq(Cat(Cat(each[bit] for each in words).any() for bit in range(WORD_BITS))),
+        ]
         with m.If(taken):
             m.d.sync += [
                 self.rvalid.eq(1),
@@ -207,3 +214,13 @@ class RegisterBlock(wiring.Component):
             ]
         with m.Elif(self.rready):
             m.d.sync += self.rvalid.eq(0)
+
+    def _word(self, register: Register) -> Value:
+        """What a register holds, for software."""
+        word: list[Value] = []
+        places = 0
+        for field in register.fields:
+            if field.readable:
+                word += [Const(0, field.low - places), self.stored[register.name, field.name]]
+                places = field.low + field.width
+        return Cat(*word, Const(0, WORD_BITS - places))
