@@ -172,7 +172,11 @@ def register_map(configuration: Configuration) -> RegisterMap:
 @lru_cache(maxsize=8)
 def compiled(configuration: Configuration) -> AddrmapNode:
     """The description, elaborated for a build."""
-    compiler = RDLCompiler()
+    return elaborate(RDLCompiler(), configuration)
+
+
+def elaborate(compiler: RDLCompiler, configuration: Configuration) -> AddrmapNode:
+    """The same by a compiler of the caller's, which may know more properties."""
     with resources.as_file(resources.files("haan").joinpath("registers.rdl")) as path:
         compiler.compile_file(str(path))
     parameters: dict[str, Any] = dict(_parameters(configuration))

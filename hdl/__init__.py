@@ -10,12 +10,18 @@ from .core import Core, core_ports
 from .emit import emit
 from .inverse_sqrt import InverseSqrtUnit
 from .lane import Lane
+from .registers import RegisterBlock
 from .statistics import StatisticsUnit
 
 Top = Literal["haan_axi", "haan_core"]
 """The accelerator with its control plane, and the bare one that it contains."""
 
-UNITS = {"statistics": StatisticsUnit, "inverse_sqrt": InverseSqrtUnit, "lane": Lane}
+UNITS = {
+    "statistics": StatisticsUnit,
+    "inverse_sqrt": InverseSqrtUnit,
+    "lane": Lane,
+    "registers": RegisterBlock,
+}
 """The units that `generate_unit` makes a top module of."""
 
 

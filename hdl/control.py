@@ -290,7 +290,7 @@ class Control(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        m.submodules.registers = block = RegisterBlock(register_map(self.configuration))
+        m.submodules.registers = block = RegisterBlock(self.configuration)
         for name, member in AXI_LITE.items():
             inside, outside = getattr(block, name), getattr(self, name)
             m.d.comb += inside.eq(outside) if member.flow is In else outside.eq(inside)

@@ -8,7 +8,8 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from ..registers import ADDRESS_BITS, WORD_BITS, Field, Register, RegisterMap
+from ..config import Configuration
+from ..registers import ADDRESS_BITS, WORD_BITS, Field, Register, register_map
 from .buffers import RegisterSlice
 
 OKAY, SLVERR = 0, 2
@@ -65,8 +66,8 @@ class RegisterBlock(wiring.Component):
     R_ack, R_error : answer to that, in the same cycle or later; until then no other write begins
     """
 
-    def __init__(self, registers: RegisterMap) -> None:
-        self.registers = registers
+    def __init__(self, configuration: Configuration) -> None:
+        self.registers = registers = register_map(configuration)
         members = dict(AXI_LITE)
         for register in registers.values():
             if register.external:
