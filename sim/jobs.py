@@ -140,6 +140,52 @@ class BlockRecord:
     """A sentence: the rule that the hardware broke."""
 
 
+@dataclass(frozen=True)
+class Moment:
+    """Accesses that begin when so many beats have been accepted and so many packets have come out."""
+
+    bus: Bus
+    beats: int = 0
+    packets: int = 0
+    holds: bool = True
+    """No further beat is offered until all of them are answered."""
+
+
+@dataclass(frozen=True)
+class AxiJob:
+    """Work for `haan.sim.bench_axi`."""
+
+    beats: list[tuple[int, int, int, int, int]]
+    """Beats of the input: data, keep, last, id, user."""
+    packets: int
+    """Packets that must come out."""
+    moments: list[Moment]
+    """In order: one begins after the one before, or, where that holds, after its end."""
+    source: bytes
+    """Per cycle, 1: the source may start to offer a beat. Repeated without end."""
+    sink: bytes
+    """Per cycle, 1: the sink is ready. Repeated without end."""
+    patience: int
+    """Cycles in which nothing moves, after which the hardware hangs."""
+
+
+@dataclass
+class AxiRecord:
+    """What `haan.sim.bench_axi` saw."""
+
+    accepted: list[int] = field(default_factory=list)
+    """The cycle of each input beat's handshake."""
+    seen: list[Seen] = field(default_factory=list)
+    answers: list[list[tuple[int, int, int]]] = field(default_factory=list)
+    """Response, data and cycle of each access, by moment."""
+    waited_in: list[int] = field(default_factory=list)
+    """Cycles in which a beat of the input waited."""
+    waited_out: list[int] = field(default_factory=list)
+    """Cycles in which a beat of the output waited."""
+    fault: str = ""
+    """A sentence: the rule that the hardware broke."""
+
+
 def load() -> Any:
     """The job of this simulation."""
     return pickle.loads(Path(str(cocotb.plusargs["job"])).read_bytes())
