@@ -73,6 +73,12 @@ class Bench:
             self.begun.append([self.begin(access) for access in due.bus])
             self.holds = due.holds and bool(due.bus)
 
+    def waits(self) -> bool:
+        """Whether the next beat waits for accesses, begun or due after the beats so far."""
+        due = self.moments[0] if self.moments else None
+        before = due is not None and due.holds and len(self.record.accepted) >= due.beats
+        return self.holds or before
+
     def begin(self, access: jobs.BusAccess) -> Access:
         if access.data is None:
             return self.master.begin_read(access.address, access.delays)
@@ -80,7 +86,7 @@ class Bench:
 
     def offer(self) -> bool:
         """The input's part of a cycle; whether a beat was accepted."""
-        may_offer = next(self.source) and not self.holds
+        may_offer = next(self.source) and not self.waits()
         if not self.offered and (self.beat is None or not may_offer):
             self.s_valid.write(0)
             return False

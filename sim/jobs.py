@@ -148,7 +148,7 @@ class Moment:
     beats: int = 0
     packets: int = 0
     holds: bool = True
-    """No further beat is offered until all of them are answered."""
+    """After these beats no further one is offered until all accesses are answered."""
 
 
 @dataclass(frozen=True)

@@ -348,7 +348,11 @@ def etana():
     declared = ",\n".join(f"{way} [{width - 1}:0] {name}" for name, way, width in ports)
     wrapper = "module registers(\n{});\n{}\nhaan block({});\nendmodule\n"
     # Its assertions are more than Icarus understands.
-    return "`define SYNTHESIS\n" + block + wrapper.format(declared, "\n".join(body), ", ".join(connections))
+    return (
+        "`define SYNTHESIS\n"
+        + block
+        + wrapper.format(declared, "\n".join(body), ", ".join(connections))
+    )
 
 
 BLOCKS = {"ours": lambda: generate_unit(TINY, "registers"), "etana": etana}
