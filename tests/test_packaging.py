@@ -41,7 +41,11 @@ def packed():
         for package, folder in FOLDERS.items()
         for path in folder.glob("*.py")
     }
-    return files | {"haan/py.typed", "haan/registers.rdl"} | {f"haan/presets/{name}.toml" for name in presets()}
+    return (
+        files
+        | {"haan/py.typed", "haan/registers.rdl"}
+        | {f"haan/presets/{name}.toml" for name in presets()}
+    )
 
 
 def build(hook, source, output):
