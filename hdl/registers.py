@@ -117,20 +117,9 @@ class RegisterBlock(wiring.Component):
             addresses.o_ready.eq(done),
             words.o_ready.eq(done),
         ]
-        known, asked, answers = [], [], []
-        for register in self.registers.values():
-            here = address == register.address >> 2
-            if register.external:
-                told = here & strobes.any()
-                ports = [
-                    getattr(self, f"{register.name}_{x}") for x in ("write", "data", "ack", "error")
-                ]
-                m.d.comb += [ports[0].eq(offered & ~waiting & told), ports[1].eq(data & bits)]
-                known.append(here & ~(told & ports[3]))
-                asked.append(told)
-                answers.append(told & ports[2])
-            elif register.writable:
-                known.append(here)
+        known, asked, answers = self._ask(
+            m, address, offered & ~waiting, strobes.any(), data & bits
+        )
         m.d.comb += [
             asks.eq(Cat(asked).any()),
             answered.eq(Cat(answers).any()),
@@ -142,6 +131,28 @@ class RegisterBlock(wiring.Component):
         with m.Elif(self.bready):
             m.d.sync += self.bvalid.eq(0)
         return done, address, data, bits
+
+    def _ask(
+        self, m: Module, address: Value, starts: Value, strobed: Value, data: Value
+    ) -> tuple[list[Value], list[Value], list[Value]]:
+        """Passes a write on to the external register that it is for. For each register: it is the one, and takes it; for the external
+        ones: it is asked, and answers."""
+        known, asked, answers = [], [], []
+        for register in self.registers.values():
+            here = address == register.address >> 2
+            if register.external:
+                write, word, ack, error = (
+                    getattr(self, f"{register.name}_{port}")
+                    for port in ("write", "data", "ack", "error")
+                )
+                told = here & strobed
+                m.d.comb += [write.eq(starts & told), word.eq(data)]
+                known.append(here & ~(told & error))
+                asked.append(told)
+                answers.append(told & ack)
+            elif register.writable:
+                known.append(here)
+        return known, asked, answers
 
     def _hold(
         self,
