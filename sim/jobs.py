@@ -167,6 +167,8 @@ class AxiJob:
     """Per cycle, 1: the sink is ready. Repeated without end."""
     patience: int
     """Cycles in which nothing moves, after which the hardware hangs."""
+    reset_at: int | None = None
+    """Cycle at which the run is broken off by a reset, and started again."""
 
 
 @dataclass

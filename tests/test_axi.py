@@ -67,7 +67,7 @@ def beats(build, row):
     ]
 
 
-def run(build, rows, moments=(), stalls="flowing", simulator="verilator", seed=0):
+def run(build, rows, moments=(), stalls="flowing", simulator="verilator", seed=0, reset_at=None):
     """The bench's record of rows and register accesses."""
     source, sink = (
         pattern.schedule(seed + i).astype(np.uint8).tobytes()
@@ -80,6 +80,7 @@ def run(build, rows, moments=(), stalls="flowing", simulator="verilator", seed=0
         source,
         sink,
         PATIENCE,
+        reset_at,
     )
     names = [name for name, _, _ in ports(build)]
     made = runner.build(generate(build), "haan_axi", names, simulator)
@@ -681,3 +682,26 @@ def test_every_layer_is_unknown_after_a_reset():
     assert [(bits, flags) for bits, flags, _, _ in packets(TINY, record)] == [
         ([], RowFlag.SETTINGS)
     ] * 5
+
+
+@pytest.mark.parametrize("name", ["wide", "quarter"])
+def test_a_reset_leaves_no_trace(name):
+    """Wherever it falls, everything comes as if it was the first time: values, answers, counters, and cycles."""
+    build = BUILDS[name]
+    random = np.random.default_rng(12)
+    layers, parameters = random_layers(build, random), random_parameters(build, random)
+    rows = random_rows(build, layers, random, 30)
+    end = sum(len(beats(build, row)) for row in rows)
+    moments = [
+        setup(build, layers, parameters),
+        Moment([write(build, "control", flush=1)], beats=end // 2, holds=False),
+        Moment(reads(build, *COUNTERS, "cycles_low", "status"), beats=end, packets=len(rows)),
+    ]
+    calm = run(build, rows, moments, "stalls")
+    assert packets(build, calm) == expected(build, rows, parameters)
+    start = calm.accepted[0]
+    for reset_at in (1, 20, start + 1, start + 50, start + 120, calm.accepted[end // 2] + 10):
+        again = run(build, rows, moments, "stalls", reset_at=reset_at)
+        assert packets(build, again) == packets(build, calm)
+        assert [beat.cycle for beat in again.seen] == [beat.cycle for beat in calm.seen]
+        assert (again.accepted, again.answers) == (calm.accepted, calm.answers)
