@@ -33,7 +33,7 @@ demo: .venv/ready
 	$(BIN)/python examples/real_rows.py $(DEMO)
 	$(BIN)/haan simulate --preset ecp5 --input $(DEMO)/smollm2_rmsnorm.npz --output $(DEMO)/smollm2_rmsnorm_result.npz
 	$(BIN)/haan simulate examples/ecp5_fp32_parameters.toml --input $(DEMO)/minilm_layernorm.npz --output $(DEMO)/minilm_layernorm_result.npz
-	@echo "The Verilog of the preset ecp5 is in $(DEMO)/haan_core.v, its ports and latencies in $(DEMO)/manifest.json."
+	@echo "The Verilog of the preset ecp5 is in $(DEMO)/haan_axi.v, its registers in $(DEMO)/haan_registers.html, its ports and latencies in $(DEMO)/manifest.json."
 
 test: lint
 	$(PYTEST) -m "not slow"

@@ -103,7 +103,7 @@ def measure(
         map_unit(configuration, "statistics", "statistics", lanes, STATISTICS_LUTS, folder)
     )
     step("generate the core")
-    verilog = generate(configuration)
+    verilog = generate(configuration, "haan_core")
     step("map the core")
     netlist = map_verilog(verilog, "haan_core", "xcup", folder, "core_xcup")
     routing = None

@@ -1,6 +1,7 @@
 # SPDX-FileCopyrightText: 2026 The HAAN developers
 # SPDX-License-Identifier: Apache-2.0
-"""Writes a Verilog module with one `haan_core` in it whose layer settings are constants: here RMSNorm over rows of 576.
+"""Writes a Verilog module with one `haan_core` in it, without a control plane, whose layer settings are constants: here RMSNorm over
+rows of 576. `haan_core` is a module of haan_axi.v.
 
     haan generate --preset ecp5 -o build/ecp5
     python examples/one_layer.py build/ecp5/rmsnorm_576.v
@@ -23,7 +24,7 @@ def one_layer(name: str, configuration: Configuration, settings: LayerSettings) 
     """Verilog of a module with the ports of `haan_core` but the layer's, which are tied to `settings`."""
     outside, inside = [], []
     record = settings.record(configuration)
-    for port, direction, width in ports(configuration):
+    for port, direction, width in ports(configuration, "haan_core"):
         if port.startswith("layer_"):
             value = record[port.removeprefix("layer_")]
             inside.append(f".{port}({width}'h{value:x})")

@@ -52,7 +52,20 @@ class ReceivedRow:
     keep: NDArray[np.bool_]
     """(beats, 2·p_n): TKEEP, bit 0 first."""
     tid: Int
-    """(beats,): TID."""
+    """(beats,): TID; or (beats, narrow beats in one)."""
+
+    @classmethod
+    def collected(cls, data: Bits, keep: NDArray[np.bool_], tid: Int, p_n: int) -> "ReceivedRow":
+        """The packet that the beats of a narrow bus make: `docs/numerics.md`, section 10."""
+        beats, size = data.shape
+        ratio = p_n // size
+        wide = -(-beats // ratio)
+        missing = wide * ratio - beats
+        return cls(
+            np.pad(data, ((0, missing), (0, 0))).reshape(wide, p_n),
+            np.pad(keep, ((0, missing), (0, 0))).reshape(wide, 2 * p_n),
+            np.pad(tid, (0, missing), mode="edge").reshape(wide, ratio),
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -308,7 +321,7 @@ def packet_faults(row: ReceivedRow, n: int) -> tuple[RowFlag, Mask]:
     without_last = row.keep[: beats - 1][upto]
     if not without_last.all() or (last_in_row and not _is_run(row.keep[-1])):
         faults |= RowFlag.KEEP
-    if (row.tid[upto] != row.tid[0]).any():
+    if (row.tid[upto] != row.tid.flat[0]).any():
         faults |= RowFlag.ID
     return faults, present
 
@@ -337,6 +350,7 @@ def accepted_settings(
             "n": record["n"],
             "eps": float(np.uint32(record["eps"]).view(np.float32)),
             "affine": "+".join(parts) or "none",
+            "slot": record["slot"],
             "cast_before_gamma": bool(record["cast_before_gamma"]),
             **(samples if configuration.what.subsampling else {}),
         }

@@ -81,7 +81,8 @@ def generate(
     preset: Preset = None,
     json_: Json = False,
 ) -> None:
-    """Writes the accelerator's Verilog, DIR/haan_core.v, and DIR/manifest.json: ports, latencies, configuration.
+    """Writes the accelerator's Verilog, DIR/haan_axi.v, the documents of its registers, and DIR/manifest.json: ports, registers,
+    latencies, configuration.
 
     Example: `haan generate --preset ecp5 -o build/ecp5`
     """
@@ -93,8 +94,10 @@ def generate(
     if json_:
         _print_json(manifest | {"folder": str(output)})
     else:
-        print(f"{output / 'haan_core.v'}: module haan_core, {len(manifest['ports'])} ports")
-        print(f"{output / 'manifest.json'}: ports, latencies, configuration")
+        print(f"{output / 'haan_axi.v'}: module haan_axi, {len(manifest['ports'])} ports")
+        for name in manifest["register_documents"]:
+            print(f"{output / name}: {len(manifest['registers'])} registers")
+        print(f"{output / 'manifest.json'}: ports, registers, latencies, configuration")
 
 
 @app.command()
@@ -200,18 +203,34 @@ def _configuration(config: Path | None, preset: str | None) -> Configuration:
 def _generate(configuration: Configuration, folder: Path) -> dict[str, Any]:
     # Imported here: Amaranth takes a moment to load, and no other command needs it at once.
     from . import hdl
+    from .register_documents import access, documents
+    from .registers import register_map
 
     verilog = hdl.generate(configuration)
+    texts = documents(configuration)
     manifest = {
         "schema": MANIFEST_SCHEMA,
         "version": __version__,
         "digest": configuration.digest(),
-        "top": "haan_core",
-        "verilog": "haan_core.v",
+        "top": "haan_axi",
+        "verilog": "haan_axi.v",
         "verilog_sha256": hashlib.sha256(verilog.encode()).hexdigest(),
         "ports": [
             {"name": name, "direction": direction, "width": width}
             for name, direction, width in hdl.ports(configuration)
+        ],
+        "register_documents": list(texts),
+        "registers": [
+            {
+                "name": name,
+                "address": register.address,
+                "access": access(register),
+                "fields": [
+                    {"name": field.name, "low": field.low, "width": field.width}
+                    for field in register.fields
+                ],
+            }
+            for name, register in register_map(configuration).items()
         ],
         "latency_cycles": {
             "statistics": latency.statistics_latency(configuration),
@@ -222,7 +241,8 @@ def _generate(configuration: Configuration, folder: Path) -> dict[str, Any]:
         "configuration": configuration.to_dict(),
     }
     for name, text in (
-        ("haan_core.v", verilog),
+        ("haan_axi.v", verilog),
+        *texts.items(),
         ("manifest.json", json.dumps(manifest, indent=2) + "\n"),
     ):
         try:

@@ -165,6 +165,8 @@ class How(BaseModel):
     """Cycles between rows that the path from the sums to the ISD needs: its multipliers are shared over as many cycles."""
     pipeline: Literal["balanced", "short"] = "balanced"
     """Where registers stand: `balanced` for 100 MHz on an ECP5, `short` for fewer cycles at a lower clock."""
+    bus_bytes: Annotated[int, Field(ge=2, le=1024)] | None = None
+    """Bytes of TDATA outside (None: p_n elements, as inside): a power of two that is smaller than p_n elements."""
 
     @model_validator(mode="after")
     def _lanes(self) -> Self:
@@ -191,6 +193,33 @@ class How(BaseModel):
                 f"control; nearest that works: isd_interval = {1 if self.isd_interval < 9 else 16}"
             )
         return self
+
+    @model_validator(mode="after")
+    def _bus(self) -> Self:
+        if self.bus_bytes is None:
+            return self
+        if self.bus_bytes & (self.bus_bytes - 1):
+            nearest = _nearest_power_of_two(self.bus_bytes, 2, 1024)
+            raise ValueError(
+                f"bus_bytes = {self.bus_bytes} is not a power of two, so it does not divide p_n elements; "
+                f"nearest that works: bus_bytes = {nearest}"
+            )
+        if self.bus_bytes >= self.beat_bytes:
+            raise ValueError(
+                f"bus_bytes = {self.bus_bytes} is not narrower than p_n = {self.p_n} elements, {self.beat_bytes} bytes; "
+                f"nearest that works: p_n = {self.bus_bytes}"
+            )
+        return self
+
+    @property
+    def beat_bytes(self) -> int:
+        """Bytes of a beat inside: p_n elements."""
+        return FP16.width // 8 * self.p_n
+
+    @property
+    def bus(self) -> int:
+        """Bytes of a beat outside."""
+        return self.bus_bytes or self.beat_bytes
 
     @property
     def cuts(self) -> frozenset[str]:

@@ -2,20 +2,33 @@
 # SPDX-License-Identifier: Apache-2.0
 """The hardware: Amaranth modules, and the functions that turn a configuration into Verilog."""
 
+from typing import Literal
+
 from ..config import Configuration
+from .axi import HaanAxi, axi_ports
 from .core import Core, core_ports
 from .emit import emit
 from .inverse_sqrt import InverseSqrtUnit
 from .lane import Lane
+from .registers import RegisterBlock
 from .statistics import StatisticsUnit
 
-UNITS = {"statistics": StatisticsUnit, "inverse_sqrt": InverseSqrtUnit, "lane": Lane}
+Top = Literal["haan_axi", "haan_core"]
+"""The accelerator with its control plane, and the bare one that it contains."""
+
+UNITS = {
+    "statistics": StatisticsUnit,
+    "inverse_sqrt": InverseSqrtUnit,
+    "lane": Lane,
+    "registers": RegisterBlock,
+}
 """The units that `generate_unit` makes a top module of."""
 
 
-def generate(configuration: Configuration) -> str:
-    """Verilog of the accelerator; top module `haan_core`. The same configuration gives the same bytes."""
-    return emit(Core(configuration), "haan_core")
+def generate(configuration: Configuration, top: Top = "haan_axi") -> str:
+    """Verilog of the accelerator with this top module. The same configuration gives the same bytes."""
+    made = HaanAxi(configuration) if top == "haan_axi" else Core(configuration)
+    return emit(made, top)
 
 
 def generate_unit(configuration: Configuration, unit: str) -> str:
@@ -23,6 +36,8 @@ def generate_unit(configuration: Configuration, unit: str) -> str:
     return emit(UNITS[unit](configuration), unit)
 
 
-def ports(configuration: Configuration) -> list[tuple[str, str, int]]:
-    """(name, "input" | "output", width in bits) of every port of `haan_core`."""
+def ports(configuration: Configuration, top: Top = "haan_axi") -> list[tuple[str, str, int]]:
+    """(name, "input" | "output", width in bits) of every port of a top module."""
+    if top == "haan_axi":
+        return axi_ports(configuration)
     return [("clk", "input", 1), ("rst", "input", 1), *core_ports(configuration)]

@@ -31,6 +31,9 @@ def core_ports(configuration: Configuration) -> list[tuple[str, str, int]]:
     ports += [(f"m_axis_{name}", "output", size) for name, size in stream]
     ports += [("m_axis_tuser", "output", what.token_bits + ERROR_BITS)]
     ports += [("m_axis_tvalid", "output", 1), ("m_axis_tready", "input", 1)]
+    ports += [("m_axis_parameters", "output", 1), ("m_axis_slot", "output", what.slot_bits)]
+    if configuration.how.bus_bytes is not None:
+        ports.append(("s_axis_mixed", "input", 1))
     ports += [
         (f"layer_{name}", "input", size) for name, size in record_layout(configuration).items()
     ]
@@ -48,9 +51,14 @@ def core_ports(configuration: Configuration) -> list[tuple[str, str, int]]:
 class Core(wiring.Component):
     """The accelerator without its control plane. Ports: `core_ports`.
 
+    `m_axis_parameters` says beside a beat that its row uses gamma or beta of `m_axis_slot`. `s_axis_mixed` (builds with a narrow bus)
+    says that a part of the beat came with another TID than the row's first.
+
     Rows: `docs/numerics.md`, section 9. Equal rows follow each other every max(⌈N_sub/p_d⌉, ⌈N/p_n⌉, isd_interval) cycles.
     Latency: `haan.latency.core_latency`.
     """
+
+    MODULE = "haan_core"
 
     def __init__(self, configuration: Configuration) -> None:
         self.configuration = configuration
@@ -104,6 +112,7 @@ class Core(wiring.Component):
             beat.keep.eq(self.s_axis_tkeep),
             beat.last.eq(self.s_axis_tlast),
             beat.id.eq(self.s_axis_tid),
+            *[beat.mixed.eq(self.s_axis_mixed) for _ in range(self.how.bus_bytes is not None)],
             beat.token.eq(self.s_axis_tuser[: self.what.token_bits]),
             *[
                 beat.settings[name].eq(getattr(self, f"layer_{name}"))
@@ -267,3 +276,5 @@ class Core(wiring.Component):
             self.m_axis_tid.eq(meta.id),
             self.m_axis_tuser.eq(Cat(meta.token, flags, Const(0, ERROR_BITS - len(RowFlag)))),
         ]
+        if self.what.gamma:
+            m.d.comb += [self.m_axis_parameters.eq(meta.parameters), self.m_axis_slot.eq(meta.slot)]

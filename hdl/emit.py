@@ -19,7 +19,8 @@ from amaranth.lib.wiring import In
 
 
 class Shared(wiring.Component):
-    """One of many equal instances of the component `make(*arguments)`; it has the component's ports."""
+    """One of many equal instances of the component `make(*arguments)`; it has the component's ports. Its module has the component's
+    name, or `MODULE` of its class."""
 
     def __init__(self, make: Callable[..., wiring.Component], *arguments: Hashable) -> None:
         self.make = make
@@ -49,7 +50,7 @@ class Emission:
         """Name of the module that is `make(*arguments)`; converted at the first request."""
         key = (make, arguments)
         if key not in self._names:
-            stem = re.sub(r"(?<!^)(?=[A-Z])", "_", make.__name__).lower()
+            stem = getattr(make, "MODULE", re.sub(r"(?<!^)(?=[A-Z])", "_", make.__name__).lower())
             taken = sum(name.startswith(stem) for name in self._names.values())
             name = f"{stem}_{taken}" if taken else stem
             self._names[key] = name

@@ -53,18 +53,20 @@ def row_settings(configuration: Configuration) -> data.StructLayout:
 
 
 def beat_layout(configuration: Configuration) -> data.StructLayout:
-    """A beat of the input stream with the settings that were sampled beside it."""
+    """A beat of the input stream with the settings that were sampled beside it. `mixed` (builds with a narrow bus): a part of it has
+    another TID than the row's first."""
     what, p_n = configuration.what, configuration.how.p_n
-    return data.StructLayout(
-        {
-            "data": FP16.width * p_n,
-            "keep": FP16.width // 8 * p_n,
-            "last": 1,
-            "id": what.id_bits,
-            "token": what.token_bits,
-            "settings": row_settings(configuration),
-        }
-    )
+    members: dict[str, Any] = {
+        "data": FP16.width * p_n,
+        "keep": FP16.width // 8 * p_n,
+        "last": 1,
+        "id": what.id_bits,
+        "token": what.token_bits,
+        "settings": row_settings(configuration),
+    }
+    if configuration.how.bus_bytes is not None:
+        members["mixed"] = 1
+    return data.StructLayout(members)
 
 
 class Framer(wiring.Component):
@@ -184,11 +186,14 @@ class Framer(wiring.Component):
         ]
         missing, extra = (wanted & ~whole).any(), (touched & ~wanted).any() & ~padding
         last = seen.last | padding
+        other_id = ~first & (seen.id != row_id)
+        if self.how.bus_bytes is not None:
+            other_id = other_id | seen.mixed
         early = {
             RowFlag.SHORT: last & (~end | missing),
             RowFlag.LONG: end & (~last | extra),
             RowFlag.KEEP: ~padding & Mux(seen.last, self.ragged, ~self.full),
-            RowFlag.ID: ~first & ~padding & (seen.id != row_id),
+            RowFlag.ID: ~padding & other_id,
         }
         found = Signal(len(RowFlag), name="found")
         with m.If(null):

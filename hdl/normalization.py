@@ -58,18 +58,19 @@ SCALE_LAYOUT = data.StructLayout({"isd": ISD_BITS, "exponent": signed_shape(SCAL
 
 
 def meta_layout(configuration: Configuration) -> data.StructLayout:
-    """What goes out beside a beat: `flags` are valid in the last one."""
+    """What goes out beside a beat: `flags` are valid in the last one; `parameters` says whether the row uses those of `slot`."""
     what = configuration.what
-    return data.StructLayout(
-        {
-            "id": what.id_bits,
-            "token": what.token_bits,
-            "tail": max(1, clog2(configuration.how.p_n)),
-            "null": 1,
-            "last": 1,
-            "flags": len(RowFlag),
-        }
-    )
+    members: dict[str, Any] = {
+        "id": what.id_bits,
+        "token": what.token_bits,
+        "tail": max(1, clog2(configuration.how.p_n)),
+        "null": 1,
+        "last": 1,
+        "flags": len(RowFlag),
+    }
+    if what.gamma:
+        members |= {"parameters": 1, "slot": what.slot_bits}
+    return data.StructLayout(members)
 
 
 class NormalizationUnit(wiring.Component):
@@ -193,6 +194,9 @@ class NormalizationUnit(wiring.Component):
         own = Mux(window.nonfinite, RowFlag.NONFINITE.value, 0)
         own |= Mux(window.zero_variance & ~window.nan, RowFlag.ZERO_VARIANCE.value, 0)
         m.d.comb += self.meta.flags.eq(self.end | Mux(order.null, 0, own))
+        if self.what.gamma:
+            used = order.gamma | order.beta if self.what.beta else order.gamma
+            m.d.comb += [self.meta.parameters.eq(used), self.meta.slot.eq(order.slot)]
         with m.If(self.issue):
             m.d.sync += [
                 beat.eq(Mux(last, 0, beat + 1)),

@@ -19,6 +19,7 @@ from .rows import (
 )
 from .runner import SimulationError, Simulator
 from .vectors import run_vectors
+from .writes import layer_writes, parameter_writes
 
 __all__ = [
     "ParameterVector",
@@ -28,6 +29,8 @@ __all__ = [
     "SimulationResult",
     "Simulator",
     "StallPattern",
+    "layer_writes",
+    "parameter_writes",
     "run_vectors",
     "simulate",
 ]

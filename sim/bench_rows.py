@@ -15,35 +15,13 @@ from cocotb.triggers import FallingEdge
 
 from haan.sim import jobs
 from haan.sim.jobs import RowsJob, RowsRecord, Seen
+from haan.sim.ports import BrokenRule, Port
 
 RESET_CYCLES = 4
 DRAIN_CYCLES = 100
 """How long the bench looks for beats that nobody asked for, after the last packet."""
 PARAMETER_CYCLES = 16
 """From the last parameter write to the first row."""
-
-
-class BrokenRule(Exception):
-    """The hardware broke a rule; the message is a sentence."""
-
-
-class Port:
-    """A port of the hardware: writes only what changes, refuses unknown bits."""
-
-    def __init__(self, dut: Any, name: str) -> None:
-        self.handle = getattr(dut, name)
-        self.name = name
-        self.driven: int | None = None
-
-    def write(self, value: int) -> None:
-        if value != self.driven:
-            self.handle.value = self.driven = value
-
-    def read(self) -> int:
-        try:
-            return int(self.handle.value)
-        except ValueError:
-            raise BrokenRule(f"{self.name} has unknown bits: {self.handle.value}") from None
 
 
 class Bench:

@@ -3,6 +3,7 @@
 """What passes between a caller and the bench that it starts: plain numbers in a file named by the plusarg `job`."""
 
 import pickle
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -73,6 +74,118 @@ class VectorsJob:
     inputs: dict[str, list[int]]
     outputs: list[str]
     cycles: int
+
+
+class Delays(NamedTuple):
+    """Cycles by which a master of AXI4-Lite is late on each channel: before VALID for what it sends, before READY for what it gets."""
+
+    aw: int = 0
+    w: int = 0
+    b: int = 0
+    ar: int = 0
+    r: int = 0
+
+
+class BusAccess(NamedTuple):
+    """A read (data is None) or a write."""
+
+    address: int
+    data: int | None = None
+    strobe: int = 0xF
+    delays: Delays = Delays()
+
+
+Bus = Sequence[BusAccess]
+
+
+@dataclass(frozen=True)
+class BlockStep:
+    """Inputs are driven, or are 1 for one cycle; then accesses go over the bus."""
+
+    drive: dict[str, int] = field(default_factory=dict)
+    pulse: tuple[str, ...] = ()
+    bus: Bus = ()
+
+
+@dataclass(frozen=True)
+class BlockJob:
+    """Work for `haan.sim.bench_axil`."""
+
+    steps: list[BlockStep]
+    inputs: list[str]
+    outputs: list[str]
+    externals: list[str]
+    """Registers that the bench answers for."""
+    answers: list[tuple[int, int]]
+    """Their answers in turn, repeated without end: delay, error."""
+    watch: list[str]
+    """Outputs that are recorded after each step."""
+    pulses: list[str]
+    """Outputs each of whose cycles at 1 is recorded."""
+    quiet_in_reset: bool
+    """VALID and READY must be low in reset."""
+
+
+@dataclass
+class BlockRecord:
+    """What `haan.sim.bench_axil` saw."""
+
+    answers: list[tuple[int, int, int]] = field(default_factory=list)
+    """Response, data and cycle of each access."""
+    asked: list[tuple[str, int]] = field(default_factory=list)
+    """External registers that were written, and with what."""
+    pulses: list[str] = field(default_factory=list)
+    outputs: list[dict[str, int]] = field(default_factory=list)
+    fault: str = ""
+    """A sentence: the rule that the hardware broke."""
+
+
+@dataclass(frozen=True)
+class Moment:
+    """Accesses that begin when so many beats have been accepted and so many packets have come out."""
+
+    bus: Bus
+    beats: int = 0
+    packets: int = 0
+    holds: bool = True
+    """After these beats no further one is offered until all accesses are answered."""
+
+
+@dataclass(frozen=True)
+class AxiJob:
+    """Work for `haan.sim.bench_axi`."""
+
+    beats: list[tuple[int, int, int, int, int]]
+    """Beats of the input: data, keep, last, id, user."""
+    packets: int
+    """Packets that must come out."""
+    moments: list[Moment]
+    """In order: one begins after the one before, or, where that holds, after its end."""
+    source: bytes
+    """Per cycle, 1: the source may start to offer a beat. Repeated without end."""
+    sink: bytes
+    """Per cycle, 1: the sink is ready. Repeated without end."""
+    patience: int
+    """Cycles in which nothing moves, after which the hardware hangs."""
+    reset_at: int | None = None
+    """Cycle at which the run is broken off by a reset, and started again."""
+
+
+@dataclass
+class AxiRecord:
+    """What `haan.sim.bench_axi` saw."""
+
+    accepted: list[int] = field(default_factory=list)
+    """The cycle of each input beat's handshake."""
+    seen: list[Seen] = field(default_factory=list)
+    answers: list[list[tuple[int, int, int]]] = field(default_factory=list)
+    """Response, data and cycle of each access, by moment."""
+    waited_in: list[int] = field(default_factory=list)
+    """Cycles in which a beat of the input waited."""
+    waited_out: list[int] = field(default_factory=list)
+    """Cycles in which a beat of the output waited."""
+    fault: str = ""
+    """A sentence: the rule that the hardware broke."""
 
 
 def load() -> Any:

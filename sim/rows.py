@@ -18,7 +18,7 @@ from . import runner
 from .jobs import Beat, RowsJob, RowsRecord, Seen
 from .runner import SimulationError, Simulator
 
-TOP = "haan_core"
+TOP: Literal["haan_core"] = "haan_core"
 _SCHEDULE_CYCLES = 8191
 """Length of a random schedule; it repeats then. A prime, so that it does not keep step with rows."""
 
@@ -210,6 +210,8 @@ def simulate(
     Raises ConfigurationError for rows or parameters that the build can't take, and SimulationError if the hardware broke a rule: VALID
     and payload hold until READY, VALID and READY are low in reset, no unknown bit, one packet a row, no hang.
     """
+    # The core knows beats of p_n elements only; a narrow bus is a matter of the top around it.
+    configuration = configuration.with_(bus_bytes=None)
     source = source_idle.schedule(seed)
     sink = sink_stall.schedule(seed + 1)
     job = _job(configuration, rows, parameters, source, sink, reset_at)
@@ -235,7 +237,7 @@ def _generated(configuration: Configuration) -> str:
     # Imported here: with `verilog` given, Amaranth isn't needed.
     from ..hdl import generate
 
-    return generate(configuration)
+    return generate(configuration, TOP)
 
 
 def _ports(configuration: Configuration) -> list[str]:
@@ -283,7 +285,7 @@ def _job(
         beats += _beats(configuration, row, records.index(record))
     longest = -(-what.max_n // how.p_n)
     return RowsJob(
-        writes=_writes(configuration, parameters),
+        writes=parameter_elements(configuration, parameters),
         records=records,
         beats=beats,
         packets=len(rows),
@@ -320,9 +322,10 @@ def _beats(configuration: Configuration, row: Row, record: int) -> list[Beat]:
     ]
 
 
-def _writes(
+def parameter_elements(
     configuration: Configuration, parameters: Sequence[ParameterVector]
 ) -> list[tuple[int, int, int, int, int]]:
+    """Parameters one by one: beta, slot, index, data, one_plus."""
     what = configuration.what
     writes: list[tuple[int, int, int, int, int]] = []
     for vector in parameters:

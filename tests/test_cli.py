@@ -19,6 +19,7 @@ from haan.flags import RowFlag
 from haan.golden import Packet, normalize, passages
 from haan.latency import core_latency
 from haan.layer import LayerSettings
+from haan.register_documents import documents
 from haan.sim import RowResult, SimulationError, SimulationResult
 from haan.tensors import Tensors
 from haan.tools import TOOLS, require_simulator
@@ -86,7 +87,7 @@ def test_generate(tmp_path, capsys, as_json):
     folder = tmp_path / "deep" / "down"
     assert main(["generate", "--preset", "tiny", "-o", str(folder), *["--json"] * as_json]) == 0
     out = capsys.readouterr().out
-    verilog = (folder / "haan_core.v").read_bytes()
+    verilog = (folder / "haan_axi.v").read_bytes()
     manifest = json.loads((folder / "manifest.json").read_text("utf-8"))
     assert manifest["schema"] == 1
     assert manifest["version"] == __version__
@@ -96,20 +97,33 @@ def test_generate(tmp_path, capsys, as_json):
     ports = {port["name"]: (port["direction"], port["width"]) for port in manifest["ports"]}
     assert ports["s_axis_tdata"] == ("input", 16 * TINY.how.p_n)
     assert ports["m_axis_tuser"] == ("output", TINY.what.token_bits + 16)
-    header = verilog.decode().rpartition("module haan_core(")[2].partition(")")[0]
+    header = verilog.decode().rpartition("module haan_axi(")[2].partition(")")[0]
     assert {name.strip() for name in header.split(",")} == set(ports)
+    registers = {each["name"]: each for each in manifest["registers"]}
+    assert registers["control"]["address"] == 0x080
+    assert registers["control"]["access"] == "rw"
+    assert registers["control"]["fields"][0] == {"name": "flush", "low": 0, "width": 1}
+    assert manifest["register_documents"] == list(documents(TINY))
+    for name, text in documents(TINY).items():
+        assert (folder / name).read_text("utf-8") == text
     assert manifest["latency_cycles"]["core"] > manifest["latency_cycles"]["normalization"] > 0
     if as_json:
         assert json.loads(out) == manifest | {"folder": str(folder)}
     else:
-        assert str(folder / "haan_core.v") in out
+        assert str(folder / "haan_axi.v") in out
 
 
 def test_generate_gives_the_same_bytes_for_file_and_preset(tmp_path):
     shipped = Path(__file__).parents[1] / "haan" / "presets" / "tiny.toml"
     assert main(["generate", str(shipped), "-o", str(tmp_path / "a")]) == 0
     assert main(["generate", "--preset", "tiny", "-o", str(tmp_path / "b")]) == 0
-    for name in ("haan_core.v", "manifest.json"):
+    names = {path.name for path in (tmp_path / "a").iterdir()}
+    assert names == {
+        "haan_axi.v",
+        "manifest.json",
+        *(f"haan_registers.{kind}" for kind in ("h", "md", "html", "xml")),
+    }
+    for name in names:
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
 
 

@@ -22,7 +22,7 @@ EXAMPLES = ROOT / "examples"
 
 @pytest.fixture(scope="module")
 def core():
-    return generate(Configuration.preset("tiny"))
+    return generate(Configuration.preset("tiny"), "haan_core")
 
 
 def complaints(*texts):

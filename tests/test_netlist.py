@@ -1,18 +1,18 @@
 # SPDX-FileCopyrightText: 2026 The HAAN developers
 # SPDX-License-Identifier: Apache-2.0
-"""What the netlist proves of the generated hardware: no combinational way through the streams, no latch, no memory that tools
+"""What the netlist proves of the generated hardware: no combinational way from an input to an output, no latch, no memory that tools
 get wrong. And the measures of `haan.netlist` and `haan.synthesis`, on circuits whose figures are known."""
 
 import re
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from haan.config import Configuration
-from haan.hdl import generate, generate_unit, ports
+from haan.hdl import Top, generate, generate_unit, ports
 from haan.netlist import Cell, Netlist, NetlistError, area, depth
 from haan.synthesis import (
     SynthesisError,
@@ -31,7 +31,11 @@ CONFIGURATIONS = {
     "rmsnorm": SMALL.with_(norms=["rmsnorm"], affine="none", pipeline="short"),
     "subsampling": SMALL.with_(subsampling=True, p_n=4, p_d=2, parameter_format="fp32"),
     "shared multipliers": SMALL.with_(isd_interval=16, cast_before_gamma=True),
+    "narrow bus": SMALL.with_(p_n=4, p_d=1, bus_bytes=2),
 }
+TOPS = get_args(Top)
+LUT_MEMORIES = {"control.layers.memory", "control.slots.last_users"}
+"""Small memories of the control plane that are read in the cycle of the address."""
 
 FLATTEN = [
     "proc",
@@ -59,13 +63,13 @@ def flat_netlist(verilog: str, top: str) -> Netlist:
 
 
 @cache
-def core_verilog(name: str) -> str:
-    return generate(CONFIGURATIONS[name])
+def verilog_of(name: str, top: Top = "haan_axi") -> str:
+    return generate(CONFIGURATIONS[name], top)
 
 
 @cache
-def core_netlist(name: str) -> Netlist:
-    return flat_netlist(core_verilog(name), "haan_core")
+def netlist_of(name: str, top: Top = "haan_axi") -> Netlist:
+    return flat_netlist(verilog_of(name, top), top)
 
 
 def flag(cell: Cell, parameter: str) -> bool:
@@ -99,26 +103,25 @@ def ways_through(netlist: Netlist, outputs: list[str]) -> list[str]:
     return ways
 
 
-def stream_outputs(netlist: Netlist) -> list[str]:
-    return [
-        name
-        for name, port in netlist.ports.items()
-        if port.direction == "output" and name.startswith(("s_axis_", "m_axis_"))
-    ]
+def outputs_of(netlist: Netlist) -> list[str]:
+    return [name for name, port in netlist.ports.items() if port.direction == "output"]
 
 
+@pytest.mark.parametrize("top", TOPS)
 @pytest.mark.parametrize("name", CONFIGURATIONS)
-def test_no_input_reaches_a_stream_output_combinationally(name: str) -> None:
-    netlist = core_netlist(name)
-    outputs = stream_outputs(netlist)
-    promised = [port for port, direction, _ in ports(CONFIGURATIONS[name]) if direction == "output"]
+def test_no_input_reaches_an_output_combinationally(name: str, top: Top) -> None:
+    netlist = netlist_of(name, top)
+    outputs = outputs_of(netlist)
+    promised = [
+        port for port, direction, _ in ports(CONFIGURATIONS[name], top) if direction == "output"
+    ]
     assert sorted(outputs) == sorted(promised)
     assert ways_through(netlist, outputs) == []
 
 
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 def test_no_latches(name: str) -> None:
-    kinds = core_netlist(name).counts
+    kinds = netlist_of(name).counts
     assert [kind for kind in kinds if "latch" in kind.lower() or "$sr" in kind] == []
     # Every other kind of state than plain registers and memories would show here.
     assert {kind for kind in kinds if "ff" in kind} <= REGISTERS
@@ -126,19 +129,19 @@ def test_no_latches(name: str) -> None:
 
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 def test_no_transparent_memory_ports(name: str) -> None:
-    memories = [cell for cell in core_netlist(name).cells if cell.kind.startswith("$mem")]
+    memories = [cell for cell in netlist_of(name).cells if cell.kind.startswith("$mem")]
     assert {cell.kind for cell in memories} == {"$mem_v2"}
     assert [cell.name for cell in memories if flag(cell, "RD_TRANSPARENCY_MASK")] == []
-    # What is written must be block RAM everywhere: read with the clock.
+    # What is written must be block RAM everywhere, read with the clock, but for two that are small.
     written = [cell for cell in memories if int(cell.parameters["WR_PORTS"], 2)]
-    assert written
-    assert [cell.name for cell in written if not holds_state(cell)] == []
+    assert len(written) > len(LUT_MEMORIES)
+    assert {cell.name for cell in written if not holds_state(cell)} <= LUT_MEMORIES
 
 
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 def test_no_empty_modules(name: str, tmp_path: Path) -> None:
-    script = ["hierarchy -check -top haan_core", "proc"]
-    modules = run_yosys(core_verilog(name), script, tmp_path, "modules")["modules"]
+    script = ["hierarchy -check -top haan_axi", "proc"]
+    modules = run_yosys(verilog_of(name), script, tmp_path, "modules")["modules"]
     assert len(modules) > 3
     for module in modules.values():
         assert module["cells"]
@@ -181,7 +184,7 @@ def test_registered_way_is_no_way() -> None:
 
 
 def test_way_planted_in_the_core_is_found() -> None:
-    verilog = core_verilog("one lane")
+    verilog = verilog_of("one lane", "haan_core")
     source = ".i_ready(s_axis_tready)"
     declaration = "wire s_axis_tready;"
     assert (verilog.count(source), verilog.count(declaration)) == (1, 1)
@@ -189,7 +192,7 @@ def test_way_planted_in_the_core_is_found() -> None:
     planted = verilog.replace(source, ".i_ready(planted)")
     planted = planted.replace(declaration, f"{declaration} {extra}")
     netlist = flat_netlist(planted, "haan_core")
-    (way,) = ways_through(netlist, stream_outputs(netlist))
+    (way,) = ways_through(netlist, outputs_of(netlist))
     assert way == "m_axis_tready -> s_axis_tready (bit 0)"
 
 

@@ -41,7 +41,11 @@ def packed():
         for package, folder in FOLDERS.items()
         for path in folder.glob("*.py")
     }
-    return files | {"haan/py.typed"} | {f"haan/presets/{name}.toml" for name in presets()}
+    return (
+        files
+        | {"haan/py.typed", "haan/registers.rdl"}
+        | {f"haan/presets/{name}.toml" for name in presets()}
+    )
 
 
 def build(hook, source, output):
@@ -117,7 +121,7 @@ sys.path.insert(0, {str(tmp_path)!r})
 import haan.boards, haan.golden, haan.hdl, haan.sim
 from haan.config import Configuration
 assert all(m.__file__.startswith({str(tmp_path)!r}) for n, m in sys.modules.items() if n.split(".")[0] == "haan")
-assert "module haan_core(" in haan.hdl.generate(Configuration.preset("tiny"))
+assert "module haan_axi(" in haan.hdl.generate(Configuration.preset("tiny"))
 """
     done = subprocess.run(
         [sys.executable, "-I", "-c", code],

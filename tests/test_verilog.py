@@ -19,7 +19,7 @@ from pyslang.ast import Compilation
 from pyslang.syntax import SyntaxTree
 
 from haan.config import Configuration, How, What, presets
-from haan.hdl import UNITS, generate, generate_unit, ports
+from haan.hdl import UNITS, Top, generate, generate_unit, ports
 from haan.synthesis import run_yosys
 
 TINY = Configuration.preset("tiny")
@@ -34,14 +34,16 @@ CONFIGURATIONS = {
         isd_interval=16,
         p_n=4,
     ),
+    "narrow bus": TINY.with_(p_n=8, bus_bytes=4),
 }
+TOPS = get_args(Top)
 WAIVED = ("DECLFILENAME", "PROCASSINIT", "UNUSEDSIGNAL", "WIDTHEXPAND")
 """Warnings that the way in which Yosys writes Verilog brings about. All others stand for a fault."""
 
 
 @cache
-def core(name: str) -> str:
-    return generate(CONFIGURATIONS[name])
+def verilog_of(name: str, top: Top = "haan_axi") -> str:
+    return generate(CONFIGURATIONS[name], top)
 
 
 def lint(verilog: str, top: str, folder: Path) -> str:
@@ -86,11 +88,12 @@ def modules(verilog: str) -> list[str]:
     return re.findall(r"^module (\S+?)\(", verilog, re.MULTILINE)
 
 
+@pytest.mark.parametrize("top", TOPS)
 @pytest.mark.parametrize("name", CONFIGURATIONS)
-def test_tools_accept_the_core(name: str, tmp_path: Path) -> None:
-    verilog = core(name)
-    assert lint(verilog, "haan_core", tmp_path) == ""
-    check_yosys(verilog, "haan_core", tmp_path)
+def test_tools_accept_the_top(name: str, top: Top, tmp_path: Path) -> None:
+    verilog = verilog_of(name, top)
+    assert lint(verilog, top, tmp_path) == ""
+    check_yosys(verilog, top, tmp_path)
     compiled(verilog)
 
 
@@ -107,19 +110,55 @@ def test_lint_finds_a_fault(tmp_path: Path) -> None:
     assert "WIDTHTRUNC" in lint(verilog, "top", tmp_path)
 
 
+@pytest.mark.parametrize("top", TOPS)
 @pytest.mark.parametrize("name", CONFIGURATIONS)
-def test_ports_are_those_promised(name: str) -> None:
-    (top,) = compiled(core(name)).getRoot().topInstances
-    assert top.name == "haan_core"
+def test_ports_are_those_promised(name: str, top: Top) -> None:
+    (instance,) = compiled(verilog_of(name, top)).getRoot().topInstances
+    assert instance.name == top
     found = [
         (port.name, {"In": "input", "Out": "output"}[port.direction.name], port.type.bitWidth)
-        for port in top.body.portList
+        for port in instance.body.portList
     ]
-    assert sorted(found) == sorted(ports(CONFIGURATIONS[name]))
+    assert sorted(found) == sorted(ports(CONFIGURATIONS[name], top))
+
+
+INTERFACES = {"s_axis": "axis", "m_axis": "axis", "s_axil": "aximm"}
+
+
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_every_port_names_its_interface(name: str) -> None:
+    """Vivado's IP packager finds the buses by attributes."""
+    verilog = verilog_of(name)
+    header = verilog[verilog.index("module haan_axi(") : verilog.index("endmodule")]
+    declared = {
+        port: dict(re.findall(r'\(\* (\w+) = "([^"]*)" \*\)', attributes))
+        for attributes, port in re.findall(
+            r"((?:  \(\* [^\n]+ \*\)\n)+)  (?:input|output) (?:\[\d+:0\] )?(\w+);", header
+        )
+    }
+    buses = [
+        (port, *port.rsplit("_", 1)) for port, _, _ in ports(CONFIGURATIONS[name]) if "_" in port
+    ]
+    expected = {
+        port: {
+            "X_INTERFACE_INFO": f"xilinx.com:interface:{INTERFACES[bus]}:1.0 {bus} {signal.upper()}"
+        }
+        for port, bus, signal in buses
+    }
+    expected["s_axil_awaddr"]["X_INTERFACE_PARAMETER"] = "PROTOCOL AXI4LITE"
+    expected["aclk"] = {
+        "X_INTERFACE_INFO": "xilinx.com:signal:clock:1.0 aclk CLK",
+        "X_INTERFACE_PARAMETER": "ASSOCIATED_BUSIF s_axis:m_axis:s_axil, ASSOCIATED_RESET aresetn",
+    }
+    expected["aresetn"] = {
+        "X_INTERFACE_INFO": "xilinx.com:signal:reset:1.0 aresetn RST",
+        "X_INTERFACE_PARAMETER": "POLARITY ACTIVE_LOW",
+    }
+    assert declared == expected
 
 
 def test_same_bytes_again() -> None:
-    assert generate(TINY) == core("tiny")
+    assert generate(TINY) == verilog_of("tiny")
 
 
 @pytest.mark.parametrize("seed", ["1", "2"])
@@ -135,11 +174,13 @@ def test_same_bytes_in_another_process(seed: str) -> None:
         capture_output=True,
         check=True,
     )
-    assert hashlib.sha256(done.stdout).digest() == hashlib.sha256(core("tiny").encode()).digest()
+    assert (
+        hashlib.sha256(done.stdout).digest() == hashlib.sha256(verilog_of("tiny").encode()).digest()
+    )
 
 
 def test_name_and_folder_leave_no_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    verilog = core("tiny")
+    verilog = verilog_of("tiny")
     monkeypatch.chdir(tmp_path)
     assert generate(TINY.with_(name="other")) == verilog
     assert str(Path(__file__).parents[1]) not in verilog
@@ -150,7 +191,7 @@ def test_modules_do_not_grow_with_lanes() -> None:
     many = modules(generate(TINY.with_(p_n=16, p_d=16)))
     assert len(set(many)) == len(many)
     assert len(many) == len(few)
-    assert few.count("lane") == 1
+    assert [few.count(name) for name in ("haan_axi", "haan_core", "lane")] == [1, 1, 1]
 
 
 def values(annotation: Any) -> Iterator[Any]:
@@ -178,6 +219,7 @@ WHAT_ELSE: dict[str, list[dict[str, Any]]] = {
         for seed in ("segmented", "tuned", "classic")
     ],
     "isd_interval": [{"isd_interval": n} for n in (1, 16, 33, 64)],
+    "bus_bytes": [{"bus_bytes": 2}, {"bus_bytes": 2, "p_n": 16}, {"bus_bytes": 16, "p_n": 16}],
 }
 """Changes that try a field whose values aren't a short list."""
 
@@ -196,8 +238,8 @@ def changes(field: str) -> list[dict[str, Any]]:
 def test_every_field_elaborates(change: dict[str, Any], tmp_path: Path) -> None:
     base = {"max_n": 32, "layers": 2, "slots": 2, "token_slots": 4}
     verilog = generate(TINY.with_(**{**base, **change}))
-    assert lint(verilog, "haan_core", tmp_path) == ""
-    check_yosys(verilog, "haan_core", tmp_path)
+    assert lint(verilog, "haan_axi", tmp_path) == ""
+    check_yosys(verilog, "haan_axi", tmp_path)
 
 
 def test_every_field_is_tried() -> None:
@@ -210,4 +252,4 @@ def test_every_field_is_tried() -> None:
 @pytest.mark.parametrize("preset", presets())
 def test_presets_elaborate(preset: str, tmp_path: Path) -> None:
     configuration = Configuration.preset(preset)
-    check_yosys(generate(configuration), "haan_core", tmp_path)
+    check_yosys(generate(configuration), "haan_axi", tmp_path)
