@@ -17,7 +17,7 @@ RIGHT = [
     pytest.param(proof, id=str(proof), marks=[pytest.mark.slow] * proof.slow) for proof in PROOFS
 ]
 WRONG = [
-    pytest.param(proof, broken, id=broken.func.__name__)
+    pytest.param(proof, broken, id=f"{broken.func.__name__}, {proof.claim.__name__}")
     for proof in PROOFS
     for broken in proof.broken
 ]

@@ -14,8 +14,10 @@ from haan.formal import prove
 from haan.hdl.buffers import Queue, RegisterSlice, ResultStore, RowBuffer
 from haan.hdl.core import Core
 from haan.hdl.framer import Framer
+from haan.hdl.registers import RegisterBlock
+from haan.hdl.width import Narrower, Widener
 
-from . import buffers, core, framer, output
+from . import axi, buffers, core, framer, output, width
 
 Design = Callable[[], wiring.Component]
 
@@ -151,5 +153,33 @@ PROOFS = (
         partial(Core, core.SMALL),
         (partial(core.CoreThatGivesUp, core.SMALL), partial(core.CoreThatRepeats, core.SMALL)),
         cycles=23,
+    ),
+    Proof(
+        axi.RegisterBlockProof,
+        "`RegisterBlock` of a small build; what is behind it answers within 2 cycles",
+        partial(RegisterBlock, axi.SMALL),
+        (
+            partial(axi.BlockThatGivesUp, axi.SMALL),
+            partial(axi.BlockThatForgets, axi.SMALL),
+            partial(axi.BlockThatWaits, axi.SMALL),
+        ),
+    ),
+    Proof(
+        axi.AxiTwins,
+        "Two `RegisterBlock`s of a small build",
+        partial(RegisterBlock, axi.SMALL),
+        (partial(axi.BlockThatWaits, axi.SMALL),),
+    ),
+    Proof(
+        width.WidenerProof,
+        "`Widener`, 2 to 8 bytes",
+        partial(Widener, width.SMALL),
+        (partial(width.WidenerThatForgets, width.SMALL),),
+    ),
+    Proof(
+        width.NarrowerProof,
+        "`Narrower`, 8 to 2 bytes",
+        partial(Narrower, width.SMALL),
+        (partial(width.NarrowerThatEndsEarly, width.SMALL),),
     ),
 )
