@@ -53,7 +53,7 @@ OPERANDS = {
     "shift": "shift_amount",
     "mean": "subtract",
     "scale_exponent": "scale",
-    "isd": "scale",
+    "isd": "round_d",
     "cast": "round_x",
     "gamma": "gamma",
     "beta": "odd",

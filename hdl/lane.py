@@ -32,7 +32,7 @@ class Lane(wiring.Component):
     shift : 10 − 25 − λ, signed (LayerNorm builds), at `shift_amount`
     mean : mean in the window, W bits (LayerNorm builds), at `subtract`
     scale_exponent : λ + ie + 15, signed, at `scale`: exponents carry FP16's bias from here on
-    isd : significand of the ISD, 17 bits, 0 for `zero_variance`, at `scale`
+    isd : significand of the ISD, 17 bits, 0 for `zero_variance`, at `round_d`
     cast : round x-hat to FP16 first (builds with cast_before_gamma), at `round_x`
     gamma : stored gamma, at `gamma`
     beta : stored beta, at `odd`
@@ -66,9 +66,11 @@ class Lane(wiring.Component):
         m = Module()
         p = Pipe(m, self.cuts)
         sign, significand, bit_length, nan = self._centre(m, p)
+        # A register of the lane's own: from one for all lanes the way to the multipliers is long.
+        isd = p.input(self.isd)
         p.cut("round_d")
         exponent = p.let("d_exponent", self._exponent(p(bit_length) + self.scale_exponent))
-        product = p.let("d_isd", p(significand) * self.isd)
+        product = p.let("d_isd", p(significand) * p(isd))
         small = self._subnormal_mask(p, exponent) if self.what.cast_before_gamma else None
         p.cut("scale")
         xhat, exponent, zero = self._round_xhat(m, p, product, exponent, small)

@@ -216,7 +216,11 @@ class NormalizationUnit(wiring.Component):
         nan = p.let("row_nan", self.order.null | self.window.nan)
         operands["nan"] = p.at(nan, at["nan"])
         m.d.comb += self.scale_row.eq(p.at(number, at["isd"] - STORE_LATENCY))
-        operands |= {"isd": self.scale.isd, "scale_exponent": self.scale.exponent}
+        operands["isd"] = self.scale.isd
+        p.now = at["isd"]
+        exponent = p.let("scale_exponent", self.scale.exponent)
+        operands["scale_exponent"] = p.at(exponent, at["scale_exponent"])
+        p.now = 0
         if self.what.layernorm:
             shift = p.let("shift", self.window.shift)
             operands["shift"] = p.at(shift, at["shift"])
@@ -230,7 +234,7 @@ class NormalizationUnit(wiring.Component):
 
     def _times(self) -> dict[str, int]:
         what = self.what
-        names = ["isd", "nan"]
+        names = ["isd", "scale_exponent", "nan"]
         names += ["shift", "mean"] * what.layernorm + ["cast"] * what.cast_before_gamma
         names += ["gamma"] * what.gamma + ["beta"] * what.beta
         return {name: BUFFER_LATENCY + operand_time(self.configuration, name) for name in names}
