@@ -205,7 +205,14 @@ def route_ecp5(
     seed : of the placement, which moves the result by some percent
     """
     source = verilog + harness(read_ports(verilog, top, folder), top)
-    run_yosys(source, [_SCRIPTS["ecp5"].format(top="harness")], folder, stem)
+    script = [
+        # What is there many times is mapped once, and registers that each of them has of its own aren't merged into one far away.
+        "setattr -mod -set keep_hierarchy 1 *lane parameter_bank",
+        _SCRIPTS["ecp5"].format(top="harness"),
+        "setattr -mod -unset keep_hierarchy *",
+        "flatten",
+    ]
+    run_yosys(source, script, folder, stem)
     report = f"{stem}_report.json"
     arguments = [f"--{device}k", "--package", ECP5_PACKAGES[device], "--speed", str(speed)]
     arguments += [
