@@ -31,7 +31,7 @@ class Packet:
     """What the timing of a packet depends on."""
 
     beats: int
-    """Up to the one with TLAST."""
+    """Up to the one with TLAST; those of the narrow bus, if there is one."""
     settings: LayerSettings | None
     """None: settings that are refused."""
 
@@ -132,6 +132,8 @@ class _Row:
     feeds: list[int]
     complete: int
     """The beat with the last sample."""
+    gives: list[int]
+    """Beats of the bus in which each beat leaves."""
 
 
 class _Core:
@@ -148,7 +150,9 @@ class _Core:
         self.sent = _Level(output_depth(configuration) - 2, 2, 2)
         self.feeds, self.results = _Queue(), _Queue()
         self.orders, self.windows, self.ends = (_Queue(late=True) for _ in range(3))
-        self.accepted = self.seen = self.seen_before = self.taken = _NEVER
+        self.ratio = self.how.beat_bytes // self.how.bus
+        self.collected = self.accepted = self.seen = self.seen_before = self.taken = _NEVER
+        self.left = _NEVER
         self.start = start
         self.framed = self.fed = self.summed = self.issued = _NEVER
         self.rows: dict[LayerSettings | None, _Row] = {}
@@ -161,19 +165,21 @@ class _Core:
             self.rows[packet.settings] = self._row(packet.settings)
         row = self.rows[packet.settings]
         length = len(row.feeds)
-        in_cycles, framed = [], []
+        in_cycles: list[int] = []
+        framed = []
         window = order = _NEVER
-        for beat in range(max(packet.beats, length)):
+        beats = -(-packet.beats // self.ratio)
+        for beat in range(max(beats, length)):
             cycle = self.framed + 1
-            if beat < packet.beats:
-                in_cycles.append(self._accept())
+            if beat < beats:
+                in_cycles += self._accept(min(self.ratio, packet.beats - beat * self.ratio))
                 cycle = max(cycle, self.seen + 1)
             if beat >= length:
                 self.taken = max(self.taken + 1, self.seen + 1)
                 continue
             cycle = self._frame(cycle, row, first=beat == 0)
             framed.append(cycle)
-            if beat < packet.beats:
+            if beat < beats:
                 self.taken = cycle
             if beat == 0:
                 order = self.orders.enter(cycle + 1)
@@ -183,34 +189,45 @@ class _Core:
             if beat == row.complete and not row.null:
                 window = self.windows.enter(self.summed + self.to_window)
         end = self.ends.enter(framed[-1] + 1)
-        out_cycles = [self._give(max(order, window), cycle, row.null) for cycle in framed[:-1]]
-        out_cycles.append(self._give(max(order, window, end), framed[-1], row.null))
+        out_cycles: list[int] = []
+        for beat, cycle in enumerate(framed):
+            ready = max(order, window, end if beat == length - 1 else _NEVER)
+            out_cycles += self._give(ready, cycle, row.gives[beat], null=row.null)
         for queue in (self.orders, self.ends, *[self.windows] * (not row.null)):
             queue.leave(self.issued)
         return Passage(in_cycles, out_cycles)
 
     def _row(self, settings: LayerSettings | None) -> _Row:
         if settings is None:
-            return _Row(null=True, feeds=[0], complete=0)
-        p_n = self.how.p_n
+            return _Row(null=True, feeds=[0], complete=0, gives=[1])
+        p_n, n = self.how.p_n, settings.n
+        size = p_n // self.ratio
         stride = settings.stride
         group = self.how.p_d * min(stride, p_n // self.how.p_d)
         samples = settings.first + stride * np.arange(settings.samples)
         feeds = [
             np.unique(samples[samples // p_n == beat] % p_n // group).size
-            for beat in range(-(-settings.n // p_n))
+            for beat in range(-(-n // p_n))
         ]
-        return _Row(null=False, feeds=feeds, complete=int(samples[-1] // p_n))
+        gives = [-(-min(p_n, n - first) // size) for first in range(0, n, p_n)]
+        return _Row(False, feeds, int(samples[-1] // p_n), gives)
 
-    def _accept(self) -> int:
-        """Rules A and M: through the register slice, and to inspection."""
-        offered = self.source.next(max(self.accepted + 1, 0))
-        self.accepted = max(offered, self.seen_before + 1, self.start)
+    def _accept(self, count: int) -> list[int]:
+        """Rules C, A and M: `count` beats of the bus, one beat inside: collected, through the register slice, and to inspection."""
+        cycles = []
+        for _ in range(count):
+            offered = max(self.source.next(max(self.collected + 1, 0)), self.start)
+            free = self.accepted if self.ratio > 1 else self.seen_before + 1
+            self.collected = max(offered, free)
+            cycles.append(self.collected)
+        self.accepted = self.collected
+        if self.ratio > 1:
+            self.accepted = max(self.collected + 1, self.seen_before + 1)
         self.seen_before, self.seen = (
             self.seen,
             max(self.accepted + 1, self.seen + 1, self.taken),
         )
-        return self.accepted
+        return cycles
 
     def _frame(self, cycle: int, row: _Row, *, first: bool) -> int:
         """Rule E: a beat of a row is framed."""
@@ -233,8 +250,8 @@ class _Core:
         if completes:
             self.fed = self.summed = max(self.fed, self.summed + self.how.isd_interval)
 
-    def _give(self, ready: int, framed: int, null: bool) -> int:
-        """Rules I and Y: a beat goes through the lanes, and leaves."""
+    def _give(self, ready: int, framed: int, count: int, *, null: bool) -> list[int]:
+        """Rules I, Y and D: a beat goes through the lanes, and leaves, as `count` beats of the bus."""
         cycle = max(ready, self.issued + 1)
         if self.what.subsampling and not null:
             cycle = max(cycle, framed + 2)
@@ -242,7 +259,17 @@ class _Core:
         self.sent.enter(cycle)
         if not null:
             self.buffered.gone.append(cycle)
-        leaves = self.sink.next(self.results.enter(cycle + self.through_lanes))
+        leaves = self.results.enter(cycle + self.through_lanes)
+        if self.ratio > 1:
+            leaves = max(leaves, self.left)
+            cycles = []
+            self.left = leaves
+            for _ in range(count):
+                self.left = self.sink.next(self.left + 1)
+                cycles.append(self.left)
+        else:
+            leaves = self.sink.next(leaves)
+            cycles = [leaves]
         self.results.leave(leaves)
         self.sent.gone.append(leaves)
-        return leaves
+        return cycles
