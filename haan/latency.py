@@ -118,7 +118,7 @@ class RowTimes:
             configuration, ["coarse_variance", "count_variance", "normalize_variance"]
         )
         variance += _whole_product(configuration, VARIANCE_BITS, VARIANCE_BITS)
-        variance += _registers(configuration, ["variance", "align_eps", "add_eps"])
+        variance += _registers(configuration, ["variance", "compare_eps", "align_eps", "add_eps"])
         self.isd = variance + inverse_sqrt_latency(configuration)
         """ISD and scale exponent."""
         self.window = variance

@@ -17,6 +17,7 @@ VARIANCE = (
     "count_variance",
     "normalize_variance",
     "variance",
+    "compare_eps",
     "align_eps",
     "add_eps",
 )
@@ -51,6 +52,7 @@ PIPELINES: dict[str, frozenset[str]] = {
         "coarse_variance",
         "count_variance",
         "variance",
+        "compare_eps",
         "segment",
         "limit_sum",
         "align",
