@@ -43,13 +43,14 @@ class Haan(LiteXModule):
         self.source = stream.Endpoint(
             stream.EndpointDescription(data, [*row, ("flags", ERROR_BITS)])
         )
-        self.bus = AXILiteInterface(data_width=WORD_BITS, address_width=ADDRESS_BITS)
+        # As wide as the SoC's bus: LiteX adapts standards, not widths of addresses.
+        self.bus = AXILiteInterface(data_width=WORD_BITS, address_width=32)
         signals = {"aclk": ClockSignal(), "aresetn": ~ResetSignal()}
         signals |= self._stream("s_axis", self.sink, "x_scale")
         signals |= self._stream("m_axis", self.source, "flags")
+        signals |= self._registers(configuration)
         connections = {
-            f"{direction[0]}_{name}": signals[name] if name in signals else self._register(name)
-            for name, direction, _ in ports(configuration)
+            f"{direction[0]}_{name}": signals[name] for name, direction, _ in ports(configuration)
         }
         self.specials += Instance("haan_axi", **connections)
 
@@ -64,12 +65,15 @@ class Haan(LiteXModule):
             f"{port}_tready": endpoint.ready,
         }
 
-    def _register(self, port: str) -> Any:
-        """The signal of the bus: s_axil_awaddr is aw.addr."""
-        found = re.fullmatch(r"s_axil_(aw|w|b|ar|r)(\w+)", port)
-        assert found, port
-        channel, name = found.groups()
-        return getattr(getattr(self.bus, channel), name)
+    def _registers(self, configuration: Configuration) -> dict[str, Any]:
+        """s_axil_awaddr is the low part of bus.aw.addr, and so on."""
+        signals = {}
+        for port, _, width in ports(configuration):
+            if found := re.fullmatch(r"s_axil_(aw|w|b|ar|r)(\w+)", port):
+                channel, name = found.groups()
+                signal = getattr(getattr(self.bus, channel), name)
+                signals[port] = signal[:width] if name == "addr" else signal
+        return signals
 
 
 def add_haan(soc: Any, configuration: Configuration, verilog: str, origin: int) -> Haan:

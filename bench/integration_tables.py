@@ -1,0 +1,106 @@
+# SPDX-FileCopyrightText: 2026 The HAAN developers
+# SPDX-License-Identifier: Apache-2.0
+"""Prints the tables of docs/integration.md: `python bench/integration_tables.py` (a few seconds)."""
+
+import ast
+import inspect
+from itertools import pairwise
+
+from haan.config import Configuration, presets
+from haan.flags import RowFlag
+from haan.golden import Packet, passages
+from haan.hdl import ports
+from haan.latency import buffer_depth, core_latency, output_depth
+from haan.layer import LayerSettings
+
+Rows = list[tuple[str, ...]]
+
+PORTS = Configuration.preset("ecp5")
+"""The build whose ports are listed."""
+LENGTHS = (64, 768, 4096)
+"""Elements of the rows that are timed."""
+WIDTHS = {
+    "tdata": "8·B",
+    "tkeep": "B",
+    "tid": "I",
+    "s_axis_tuser": "T + 32",
+    "m_axis_tuser": "T + 16",
+}
+"""The end of a port's name -> its width, where it depends on the configuration."""
+
+
+def formula(port: str, width: int) -> str:
+    """A port's width as it follows from B, I and T."""
+    return next((text for end, text in WIDTHS.items() if port.endswith(end)), str(width))
+
+
+def port_rows() -> Rows:
+    """Ports of the same bus, direction and width share a row."""
+    rows: dict[tuple[str, str, str, int], list[str]] = {}
+    for name, direction, width in ports(PORTS):
+        key = name.rpartition("_")[0], direction, formula(name, width), width
+        rows.setdefault(key, []).append(f"`{name}`")
+    return [
+        (", ".join(names), direction, text, str(width))
+        for (_, direction, text, width), names in rows.items()
+    ]
+
+
+def build_rows() -> Rows:
+    """What the widths follow from, for each preset."""
+    rows = []
+    for name in presets():
+        build = Configuration.preset(name)
+        what, how = build.what, build.how
+        numbers = (how.p_d, how.p_n, how.bus, what.id_bits, what.token_bits)
+        rows.append((f"`{name}`", *map(str, numbers)))
+    return rows
+
+
+def flag_rows() -> Rows:
+    """Bits of TUSER above the token slot, with what `haan.flags` says about them."""
+    (flags,) = ast.parse(inspect.getsource(RowFlag)).body
+    assert isinstance(flags, ast.ClassDef)
+    said = {}
+    for member, text in pairwise(flags.body):
+        if isinstance(member, ast.Assign) and isinstance(text, ast.Expr):
+            said[ast.unparse(member.targets[0])] = ast.literal_eval(text.value)
+    return [
+        (str(place), flag.name or "", said[flag.name or ""], f"`row_flags_{place}`")
+        for place, flag in enumerate(RowFlag)
+    ]
+
+
+def latency_rows() -> Rows:
+    """For each preset: its latency and queues, and for each length cycles from the first beat in to the last beat out, and
+    between equal rows."""
+    rows = []
+    for name in presets():
+        build = Configuration.preset(name)
+        depths = core_latency(build), buffer_depth(build), output_depth(build)
+        rows.append((f"`{name}`", *map(str, depths), *(_times(build, n) for n in LENGTHS)))
+    return rows
+
+
+def _times(build: Configuration, n: int) -> str:
+    if n > build.what.max_n:
+        return "–"
+    layer = LayerSettings(n=n, n_sub=min(n, build.what.n_sub or n))
+    beats = -(-n // build.how.p_n)
+    moves = passages(build, [Packet(beats, layer)] * 20, [True], [True])
+    latency = moves[0].out_cycles[-1] - moves[0].in_cycles[0]
+    return f"{latency}, {moves[-1].out_cycles[-1] - moves[-2].out_cycles[-1]}"
+
+
+TABLES = (port_rows, build_rows, flag_rows, latency_rows)
+
+
+def main() -> None:
+    for rows in TABLES:
+        for row in rows():
+            print("| " + " | ".join(row) + " |")
+        print()
+
+
+if __name__ == "__main__":
+    main()
