@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The examples do what they say, with the package as it is now."""
 
+import logging
 import re
 import runpy
 from pathlib import Path
@@ -12,7 +13,7 @@ from pyslang.ast import Compilation
 from pyslang.syntax import SyntaxTree
 
 from haan.config import Configuration
-from haan.hdl import generate
+from haan.hdl import generate, ports
 from haan.layer import LayerSettings, record_layout
 from haan.tensors import Tensors
 
@@ -52,6 +53,44 @@ def test_the_wrapper_of_one_layer_fits_the_core(core):
         wrapper.replace(".layer_n(7'h30),", ""),
     ):
         assert complaints(core, spoilt) != []
+
+
+def litex_verilog(build, standard, folder, monkeypatch):
+    """A SoC without a processor around the accelerator."""
+    # LiteX takes the folders where it starts for processors.
+    monkeypatch.chdir(folder)
+    logging.disable(logging.INFO)
+    from litex.build.generic_platform import Pins
+    from litex.build.sim import SimPlatform
+    from litex.gen import LiteXModule
+    from litex.soc.integration.soc_core import SoCMini
+    from migen import ClockDomain
+
+    add_haan = runpy.run_path(str(EXAMPLES / "litex_haan.py"))["add_haan"]
+    platform = SimPlatform("SIM", [("clk", 0, Pins(1)), ("rst", 0, Pins(1))])
+    soc = SoCMini(platform, clk_freq=1e6, bus_standard=standard)
+    soc.crg = LiteXModule()
+    soc.crg.cd_sys = ClockDomain("sys")
+    soc.comb += soc.crg.cd_sys.clk.eq(platform.request("clk"))
+    soc.comb += soc.crg.cd_sys.rst.eq(platform.request("rst"))
+    haan = add_haan(soc, build, "haan_axi.v", origin=0x90000000)
+    soc.comb += haan.source.connect(haan.sink, omit={"flags", "x_scale"})
+    soc.finalize()
+    logging.disable(logging.NOTSET)
+    # The other text has no time scale.
+    return str(platform.get_verilog(soc)).replace("`timescale", "//")
+
+
+@pytest.mark.parametrize("standard", ["wishbone", "axi-lite"])
+def test_the_instance_in_litex_fits_the_accelerator(standard, tmp_path, monkeypatch):
+    tiny = Configuration.preset("tiny")
+    soc = litex_verilog(tiny, standard, tmp_path, monkeypatch)
+    (instance,) = re.findall(r"^haan_axi haan_axi\((.*?)^\);", soc, re.MULTILINE | re.DOTALL)
+    connected = re.findall(r"\.(\w+) *\(", instance)
+    assert sorted(connected) == sorted(name for name, _, _ in ports(tiny))
+    assert complaints(generate(tiny), soc) == []
+    # The check is able to fail, for another width.
+    assert complaints(generate(tiny.with_(p_n=4)), soc) != []
 
 
 def test_the_wrapper_as_the_script_writes_it(tmp_path, monkeypatch):
