@@ -1,10 +1,11 @@
 # SPDX-FileCopyrightText: 2026 The HAAN developers
 # SPDX-License-Identifier: Apache-2.0
-"""Prints the tables of docs/integration.md: `python bench/integration_tables.py` (a few seconds)."""
+"""Writes the tables of docs/integration.md: `python bench/integration_tables.py` (a few seconds)."""
 
 import ast
 import inspect
 from itertools import pairwise
+from pathlib import Path
 
 from haan.config import Configuration, presets
 from haan.flags import RowFlag
@@ -14,6 +15,8 @@ from haan.latency import buffer_depth, core_latency, output_depth
 from haan.layer import LayerSettings
 
 Rows = list[tuple[str, ...]]
+
+PAGE = Path(__file__).parent.parent / "docs" / "integration.md"
 
 PORTS = Configuration.preset("ecp5")
 """The build whose ports are listed."""
@@ -86,21 +89,31 @@ def _times(build: Configuration, n: int) -> str:
     if n > build.what.max_n:
         return "–"
     layer = LayerSettings(n=n, n_sub=min(n, build.what.n_sub or n))
-    beats = -(-n // build.how.p_n)
+    beats = -(-n * build.what.element.width // (8 * build.how.bus))
     moves = passages(build, [Packet(beats, layer)] * 20, [True], [True])
     latency = moves[0].out_cycles[-1] - moves[0].in_cycles[0]
     return f"{latency}, {moves[-1].out_cycles[-1] - moves[-2].out_cycles[-1]}"
 
 
-TABLES = (port_rows, build_rows, flag_rows, latency_rows)
+TABLES = {
+    "| port | | width | preset `ecp5` |": port_rows,
+    "| preset | p_d | p_n | B | I | T |": build_rows,
+    "| bit | flag | meaning | counter |": flag_rows,
+    "| preset | `core_latency` | `buffer_depth` | `output_depth` | N = 64 | N = 768 | N = 4096 |": latency_rows,
+}
+"""By their heads."""
 
 
-def main() -> None:
-    for rows in TABLES:
-        for row in rows():
-            print("| " + " | ".join(row) + " |")
-        print()
+def with_tables(page: str) -> str:
+    """The page with the rows of its tables as they are now."""
+    for head, rows in TABLES.items():
+        before, _, after = page.partition(f"{head}\n")
+        line, _, rest = after.partition("\n")
+        _, _, rest = rest.partition("\n\n")
+        texts = ["| " + " | ".join(row) + " |" for row in rows()]
+        page = "\n".join([before + head, line, *texts, "", rest])
+    return page
 
 
 if __name__ == "__main__":
-    main()
+    PAGE.write_text(with_tables(PAGE.read_text("utf-8")), encoding="utf-8")
