@@ -12,7 +12,7 @@ from amaranth.lib.wiring import In, Out
 from ..config import Configuration, What
 from ..formats import FP16, FP32
 from ..numerics import clog2
-from .arithmetic import leading_zeros, shift_right_jam, top_bits
+from .arithmetic import leading_zeros, named, shift_right_jam, top_bits
 from .emit import Shared
 from .pipe import Pipe, Staged
 
@@ -323,12 +323,14 @@ class ParameterMemory(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         lane_bits = clog2(self.p_n)
-        write_address = self._address(self.write_index[lane_bits:], self.write_slot)
-        read_address = self._address(self.read_beat, self.read_slot)
+        write = self._address(self.write_index[lane_bits:], self.write_slot)
+        read = self._address(self.read_beat, self.read_slot)
+        write_address, read_address = named(m, "write_at", write), named(m, "read_at", read)
         enable = Signal()
         m.d.sync += enable.eq(self.enable)
-        for lane in range(self.p_n):
-            bank = Shared(ParameterBank, self.width, self.slots << self.beat_bits)
+        depth = self.slots << self.beat_bits
+        banks = [Shared(ParameterBank, self.width, depth) for _ in range(self.p_n)]
+        for lane, bank in enumerate(banks):
             m.submodules[f"bank{lane}"] = bank
             m.d.comb += [
                 bank.write_enable.eq(self.write_enable & (self.write_index[:lane_bits] == lane)),
@@ -336,8 +338,8 @@ class ParameterMemory(wiring.Component):
                 bank.write_data.eq(self.write_data),
                 bank.read_address.eq(read_address),
                 bank.enable.eq(enable),
-                self.read_data[lane * self.width : (lane + 1) * self.width].eq(bank.read_data),
             ]
+        m.d.comb += self.read_data.eq(Cat(bank.read_data for bank in banks))
         return m
 
     def _address(self, beat: Value, slot: Value) -> Value:
