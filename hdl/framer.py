@@ -17,7 +17,7 @@ from ..formats import FP16
 from ..latency import buffer_depth, feeds_wait
 from ..layer import record_layout
 from ..numerics import Numerics, clog2
-from .arithmetic import choose, choose_any
+from .arithmetic import choose, choose_any, named
 from .buffers import Queue
 
 _USED = (
@@ -133,8 +133,9 @@ class Framer(wiring.Component):
         moves = ~self.seen_valid | self.take
         m.d.comb += self.i_ready.eq(moves)
         whole, touched = Signal(p_n, name="arrived_whole"), Signal(p_n, name="arrived_touched")
-        m.d.comb += whole.eq(Cat(beat.keep[2 * i : 2 * i + 2].all() for i in range(p_n)))
-        m.d.comb += touched.eq(Cat(beat.keep[2 * i : 2 * i + 2].any() for i in range(p_n)))
+        kept = self._by_element(m, "arrived_keep", beat.keep)
+        m.d.comb += whole.eq(Cat(pair.all() for pair in kept))
+        m.d.comb += touched.eq(Cat(pair.any() for pair in kept))
         split = (whole ^ touched).any()
         holes = (touched[1:] & ~touched[:-1]).any() if p_n > 1 else Const(0, 1)
         with m.If(moves):
@@ -173,15 +174,14 @@ class Framer(wiring.Component):
         row_id = Signal(self.what.id_bits, reset_less=True)
         faults = Signal(len(RowFlag), reset_less=True)
         first = ~inside & ~padding
-        remaining = Mux(first, seen.settings.n, left)
+        remaining = named(m, "remaining", Mux(first, seen.settings.n, left))
         null = first & ~self.known
         end = (remaining <= p_n) | null
         whole, touched, wanted = (Signal(p_n, name=n) for n in ("whole", "touched", "wanted"))
+        kept = self._by_element(m, "seen_keep", seen.keep)
         m.d.comb += [
-            whole.eq(
-                Cat(seen.keep[2 * i : 2 * i + 2].all() & ~padding for i in range(p_n)),
-            ),
-            touched.eq(Cat(seen.keep[2 * i : 2 * i + 2].any() for i in range(p_n))),
+            whole.eq(Cat(pair.all() & ~padding for pair in kept)),
+            touched.eq(Cat(pair.any() for pair in kept)),
             wanted.eq(Cat(remaining > i for i in range(p_n))),
         ]
         missing, extra = (wanted & ~whole).any(), (touched & ~wanted).any() & ~padding
@@ -229,6 +229,11 @@ class Framer(wiring.Component):
             m.d.sync += swallowing.eq(0)
         self._latch(m, emits, first, null, end, sofar, whole)
 
+    def _by_element(self, m: Module, name: str, keep: Value) -> list[Value]:
+        """The bits of TKEEP of each element."""
+        keep = named(m, name, keep)
+        return [keep[2 * i : 2 * i + 2] for i in range(self.how.p_n)]
+
     def _latch(
         self,
         m: Module,
@@ -256,7 +261,7 @@ class Framer(wiring.Component):
                 self.row_end.eq(end),
                 self.row_null.eq(null),
                 self.beat_faults.eq(faults),
-                self.beat.eq(self._missing_are_nan(seen.data, whole)),
+                self.beat.eq(self._missing_are_nan(m, seen.data, whole)),
             ]
             with m.If(first):
                 m.d.sync += [settings.eq(seen.settings), row_id.eq(seen.id), token.eq(seen.token)]
@@ -272,11 +277,11 @@ class Framer(wiring.Component):
             self.faults.eq(self.beat_faults),
         ]
 
-    def _missing_are_nan(self, elements: Value, whole: Value) -> Value:
+    def _missing_are_nan(self, m: Module, elements: Value, whole: Value) -> Value:
         """Where a row's result may start before its end, missing elements are stored as NaN."""
         if not self.what.subsampling:
             return elements
-        quiet = FP16.quiet_nan
+        quiet, elements = FP16.quiet_nan, named(m, "seen_data", elements)
         return Cat(
             elements[16 * i : 16 * i + 16] | Mux(whole[i], 0, quiet) for i in range(self.how.p_n)
         )
@@ -427,7 +432,7 @@ class Framer(wiring.Component):
         ends = self.chunk == fed.chunk_end
         m.d.comb += self.sum_fault.eq(fed.fault)
         if self.what.subsampling:
-            steps = Cat(fed.stride > i for i in range(self.lane_bits))
+            steps = named(m, "steps", Cat(fed.stride > i for i in range(self.lane_bits)))
             chosen, sampled = Signal(p_n, name="chosen"), Signal(p_n, name="sampled")
             m.d.comb += chosen.eq(
                 Cat(
