@@ -426,24 +426,26 @@ class Framer(wiring.Component):
     def _feed(self, m: Module) -> None:
         """Third stage: the samples of a beat to the statistics unit, p_d elements a cycle."""
         p_n, fed = self.how.p_n, self.fed
-        elements = [fed.data[16 * i : 16 * i + 16] for i in range(p_n)]
-        sampled = fed.present
+        elements = named(m, "fed_data", fed.data)
+        elements = [elements[16 * i : 16 * i + 16] for i in range(p_n)]
+        present = sampled = named(m, "fed_present", fed.present)
         starts = self.feed_begins & fed.holds_first
         ends = self.chunk == fed.chunk_end
         m.d.comb += self.sum_fault.eq(fed.fault)
         if self.what.subsampling:
-            steps = named(m, "steps", Cat(fed.stride > i for i in range(self.lane_bits)))
+            bits = self.lane_bits
+            steps = named(m, "steps", Cat(fed.stride > i for i in range(bits)))
+            low, high = named(m, "fed_low", fed.low), named(m, "fed_high", fed.high)
+            phase = named(m, "phase", fed.first_sample[:bits] & steps)
             chosen, sampled = Signal(p_n, name="chosen"), Signal(p_n, name="sampled")
             m.d.comb += chosen.eq(
                 Cat(
-                    (fed.low <= i)
-                    & (fed.high >= i if i else Const(1, 1))
-                    & ~((fed.first_sample[: self.lane_bits] ^ i) & steps).any()
+                    (low <= i) & (high >= i if i else Const(1, 1)) & ~(phase ^ (steps & i)).any()
                     for i in range(p_n)
                 )
             )
-            m.d.comb += sampled.eq(chosen & fed.present)
-            lost = (chosen & ~fed.present).any()
+            m.d.comb += sampled.eq(chosen & present)
+            lost = (chosen & ~present).any()
             gap = Signal(reset_less=True)
             missing = (gap & ~starts) | (self.feed_begins & lost)
             m.d.sync += gap.eq(missing)
