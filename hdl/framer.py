@@ -11,45 +11,19 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
+from .. import layout
 from ..config import Configuration
 from ..flags import PACKET_FAULTS, RowFlag
 from ..formats import FP16
 from ..latency import buffer_depth, feeds_wait
-from ..layer import record_layout
 from ..numerics import Numerics, clog2
 from .arithmetic import choose, choose_any, named
 from .buffers import Queue
-
-_USED = (
-    "valid",
-    "rmsnorm",
-    "n",
-    "n_sub",
-    "first",
-    "stride_log2",
-    "reciprocal",
-    "reciprocal_shift",
-    "inverse_square",
-    "inverse_square_exponent",
-    "eps",
-    "gamma",
-    "beta",
-    "cast_before_gamma",
-    "slot",
-)
+from .pipe import struct
 
 
 def row_settings(configuration: Configuration) -> data.StructLayout:
-    """The settings of a row that this build uses: a part of the record of layer settings."""
-    what = configuration.what
-    unused = set() if what.subsampling else {"n_sub", "first", "stride_log2"}
-    unused |= set() if what.layernorm else {"reciprocal", "reciprocal_shift"}
-    unused |= set() if what.rmsnorm and what.layernorm else {"rmsnorm"}
-    unused |= set() if what.gamma else {"gamma", "slot"}
-    unused |= set() if what.beta else {"beta"}
-    unused |= set() if what.cast_before_gamma else {"cast_before_gamma"}
-    widths = record_layout(configuration)
-    return data.StructLayout({name: widths[name] for name in _USED if name not in unused})
+    return struct(layout.row_settings(configuration))
 
 
 def beat_layout(configuration: Configuration) -> data.StructLayout:
@@ -289,7 +263,7 @@ class Framer(wiring.Component):
     def _plan(
         self, remaining: Value, first: Value, null: Value, end: Value
     ) -> tuple[Value, list[Any], dict[str, Value]]:
-        """(the beat is fed; registers to set with each beat; what is known of a beat that is fed, by the names in `_feed_layout`).
+        """(the beat is fed; registers to set with each beat; what is known of a beat that is fed, by the names in `haan.layout.feed_beat`).
 
         p_d elements a cycle are fed, only where samples are. With a stride of up to p_n/p_d the elements of one cycle are as far
         apart, so that no cycle is spent on what isn't sampled.
@@ -311,51 +285,29 @@ class Framer(wiring.Component):
         }
         return sampled & ~null, follow, feed
 
-    def _feed_layout(self) -> data.StructLayout:
-        """A beat for the statistics unit: `chunk` to `chunk_end` are the cycles in which it is fed."""
-        p_n = self.how.p_n
-        members = {
-            "data": FP16.width * p_n,
-            "present": p_n,
-            "fault": 1,
-            "chunk": max(1, self.chunk_bits),
-            "chunk_end": max(1, self.chunk_bits),
-            "holds_first": 1,
-            "holds_last": 1,
-        }
-        if self.what.subsampling:
-            members |= {
-                "low": self.lane_bits + 1,
-                "high": self.lane_bits + 1,
-                "first_sample": self.numerics.n_bits,
-                "stride": 5,
-                "complete": 1,
-            }
-        return data.StructLayout(members)
-
     def _enter(self, m: Module, emits: Value, feeds: Value, values: dict[str, Value]) -> Value:
         """A framed beat into the registers of the one being fed. Returns whether it can be taken.
 
         Where samples are fewer than elements and are fed more slowly than beats arrive, beats with samples wait in a queue, so that
         those behind them without any keep coming. What waits is in the row buffer too, so that the queue never is full.
         """
-        layout = self._feed_layout()
-        entry = Signal(layout)
-        self.fed = Signal(layout, reset_less=True)
+        fields = struct(layout.feed_beat(self.configuration))
+        entry = Signal(fields)
+        self.fed = Signal(fields, reset_less=True)
         self.chunk = Signal(len(self.fed.chunk), reset_less=True)
         self.feeding, self.feed_begins, self.feed_done, self.held = (Signal() for _ in range(4))
         m.d.comb += [entry[name].eq(value) for name, value in values.items()]
-        begins, coming = Signal(), data.View(layout, entry.as_value())
+        begins, coming = Signal(), data.View(fields, entry.as_value())
         fits, updates = self.feed_done, emits
         if feeds_wait(self.configuration):
-            m.submodules.waiting = queue = Queue(layout.size, buffer_depth(self.configuration))
+            m.submodules.waiting = queue = Queue(fields.size, buffer_depth(self.configuration))
             m.d.comb += [
                 queue.w_valid.eq(emits & feeds),
                 queue.w_data.eq(entry.as_value()),
                 queue.r_ready.eq(self.feed_done),
                 begins.eq(queue.r_valid & self.feed_done),
             ]
-            coming = data.View(layout, queue.r_data)
+            coming = data.View(fields, queue.r_data)
             fits, updates = Const(1, 1), begins
         else:
             m.d.comb += begins.eq(emits & feeds)
