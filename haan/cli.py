@@ -19,8 +19,9 @@ import typer
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from . import __version__, doctor, latency, tensors
+from . import __version__, doctor, estimate, latency, tensors
 from .config import Configuration, ConfigurationError, presets
+from .layer import LayerSettings
 from .tools import require_simulator
 
 MANIFEST_SCHEMA = 1
@@ -98,6 +99,40 @@ def generate(
         for name in manifest["register_documents"]:
             print(f"{output / name}: {len(manifest['registers'])} registers")
         print(f"{output / 'manifest.json'}: ports, registers, latencies, configuration")
+
+
+@app.command("estimate")
+def estimate_(
+    config: Config = None,
+    preset: Preset = None,
+    n: Annotated[
+        int | None, typer.Option("--n", metavar="N", help="Elements in a row (default: max_n).")
+    ] = None,
+    n_sub: Annotated[
+        int | None, typer.Option("--n-sub", metavar="N_SUB", help="Sampled elements.")
+    ] = None,
+    mode: Annotated[str | None, typer.Option(metavar="MODE", help="layernorm or rmsnorm.")] = None,
+    mhz: Annotated[float, typer.Option(help="Clock for rows a second.")] = 100.0,
+    json_: Json = False,
+) -> None:
+    """Says before any synthesis what a build gives: cycles, memory and multipliers, each exact.
+
+    Example: `haan estimate --preset ecp5 --n 576`
+    """
+    configuration = _configuration(config, preset)
+    what = configuration.what
+    settings = LayerSettings.from_dict(
+        {
+            "mode": what.norms[0] if mode is None else mode,
+            "n": what.max_n if n is None else n,
+            "n_sub": what.n_sub if n_sub is None else n_sub,
+        }
+    )
+    figures = estimate.estimate(configuration, settings, mhz)
+    if json_:
+        _print_json(asdict(figures))
+    else:
+        Console().print(estimate.as_table(figures))
 
 
 @app.command()
