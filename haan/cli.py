@@ -26,6 +26,8 @@ from .tools import require_simulator
 
 MANIFEST_SCHEMA = 1
 """Schema of manifest.json."""
+LONGEST_SENTENCE = 1000
+"""Characters of a refusal."""
 
 app = typer.Typer(
     add_completion=False,
@@ -332,5 +334,14 @@ def _say(text: str) -> None:
 
 def _refuse(sentence: str, status: int = 2) -> int:
     if sentence:  # There is none where the help was shown instead.
-        _say(sentence)
+        _say(_one_line(sentence))
     return status
+
+
+def _one_line(sentence: str) -> str:
+    """What is quoted from a file may hold anything, and much of it."""
+    line = "".join(
+        letter if letter.isprintable() else letter.encode("unicode_escape").decode()
+        for letter in sentence
+    )
+    return line if len(line) <= LONGEST_SENTENCE else f"{line[:LONGEST_SENTENCE]} ..."
