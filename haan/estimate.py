@@ -4,6 +4,7 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from itertools import accumulate
 
 from rich.table import Table
 
@@ -35,7 +36,9 @@ SQUARE_BITS = 14
 
 
 def blocks(memory: Memory, shapes: list[BlockShape]) -> int:
-    """The fewest block RAMs of one shape that hold a memory."""
+    """The fewest block RAMs of one shape that hold a memory; none if it can't be made of them."""
+    if memory.immediate:
+        return 0
     return memory.count * min(
         -(-memory.width // width) * -(-memory.depth // depth) for width, depth in shapes
     )
@@ -49,6 +52,8 @@ class MemoryEstimate:
     width: int
     depth: int
     count: int
+    immediate: bool
+    """Read in the same cycle: always made of LUTs."""
     bits: int
     """Of all."""
     dp16kd: int
@@ -82,8 +87,9 @@ class Estimate:
     rows_per_second: float
     latency_us: float
     limited_by: str
-    """What takes as many cycles as the interval: `output`, `statistics` or `isd_interval`."""
+    """What takes as many cycles as the interval: `output`, `statistics`, `isd_interval` or `bus`."""
     beats_per_row: int
+    """On the bus."""
     bytes_per_row: int
     """In, and as many out."""
     bytes_per_second: float
@@ -112,7 +118,6 @@ def estimate(configuration: Configuration, settings: LayerSettings, mhz: float =
         family: multiplier_counts(configuration, least) for family, least in _FAMILIES.items()
     }
     cycles, latency = interval(configuration, settings), row_latency(configuration, settings)
-    beats = _beats(configuration, settings.n)
     octets = settings.n * FP16.width // 8
     rows = mhz * 1e6 / cycles
     return Estimate(
@@ -126,7 +131,7 @@ def estimate(configuration: Configuration, settings: LayerSettings, mhz: float =
         rows_per_second=rows,
         latency_us=latency / mhz,
         limited_by=_limit(configuration, settings),
-        beats_per_row=beats,
+        beats_per_row=-(-octets // configuration.how.bus),
         bytes_per_row=octets,
         bytes_per_second=rows * octets,
         bubble_free_n=bubble_free_n(configuration, settings),
@@ -164,6 +169,7 @@ def _takes(configuration: Configuration, settings: LayerSettings) -> dict[str, i
         "output": _beats(configuration, settings.n),
         "statistics": feed_cycles(configuration, settings),
         "isd_interval": configuration.how.isd_interval,
+        "bus": -(-settings.n * FP16.width // 8 // configuration.how.bus),
     }
 
 
@@ -177,23 +183,55 @@ def _limit(configuration: Configuration, settings: LayerSettings) -> str:
     return max(takes, key=lambda part: takes[part])
 
 
+def _groups(configuration: Configuration, settings: LayerSettings, beat: int) -> int:
+    """Cycles for which the statistics unit is fed with a beat."""
+    how = configuration.how
+    low, high = beat * how.p_n, (beat + 1) * how.p_n
+    stride, first = settings.stride, settings.first
+    begin = -(-max(low - first, 0) // stride)
+    end = min(-(-max(high - first, 0) // stride), settings.samples)
+    if begin >= end:
+        return 0
+    part = settings.model_copy(update={"first": first + stride * begin, "n_sub": end - begin})
+    return feed_cycles(configuration, part)
+
+
 def row_latency(configuration: Configuration, settings: LayerSettings) -> int:
     """From the transfer of a row's first beat to that of its result's last one, from idle. `docs/timing.md` has the rules."""
+    what, how = configuration.what, configuration.how
+    narrow, waits = how.bus_bytes is not None, feeds_wait(configuration)
+    # With a narrow bus a beat is collected, and is there a cycle after its last part.
+    parts = [
+        _parts(configuration, settings, beat) for beat in range(_beats(configuration, settings.n))
+    ]
+    there = list(accumulate(parts)) if narrow else list(range(len(parts)))
+    framed: list[int] = []
+    fed = summed = 0
+    for beat, arrived in enumerate(there):
+        cycle = arrived + INPUT_LATENCY - 1
+        framed.append(cycle if waits else max(cycle, fed))
+        groups = _groups(configuration, settings, beat)
+        if groups or not waits:
+            fed = max(framed[-1] + QUEUE_LATENCY * waits, fed) + groups
+        summed = fed if groups else summed
+    window = summed + statistics_latency(configuration) + window_push_time(configuration)
+    sent = window + QUEUE_LATENCY - 1
+    leaves = 0
+    for beat, cycle in enumerate(framed):
+        sent = max(sent + 1, cycle + 2 if what.subsampling else 0)
+        if beat + 1 == len(framed):
+            sent = max(sent, cycle + 1 + QUEUE_LATENCY)
+        leaves = max(sent + normalization_latency(configuration) + QUEUE_LATENCY, leaves)
+        # A narrow bus gives the parts of a beat after it was taken.
+        leaves += parts[beat] if narrow else 0
+    return leaves
+
+
+def _parts(configuration: Configuration, settings: LayerSettings, beat: int) -> int:
+    """Beats of the bus that a beat of p_n elements takes."""
     how = configuration.how
-    beats = _beats(configuration, settings.n)
-    each = 1 if feeds_wait(configuration) else how.p_n // how.p_d
-    framed = INPUT_LATENCY - 1
-    last_framed = framed + each * (beats - 1)
-    fed = feed_cycles(configuration, settings)
-    if settings.stride > how.p_n:  # One sample in a beat, and beats without any between.
-        begins = framed + (settings.first + settings.stride * (settings.samples - 1)) // how.p_n
-        fed = 1
-    else:
-        begins = framed + settings.first // how.p_n
-    begins += QUEUE_LATENCY * feeds_wait(configuration)
-    window = begins + fed + statistics_latency(configuration) + window_push_time(configuration)
-    last_sent = max(window + QUEUE_LATENCY + beats - 1, last_framed + 1 + QUEUE_LATENCY)
-    return last_sent + normalization_latency(configuration) + QUEUE_LATENCY
+    elements = min(how.p_n, settings.n - beat * how.p_n)
+    return -(-elements * FP16.width // 8 // how.bus)
 
 
 def bubble_free_n(configuration: Configuration, settings: LayerSettings) -> int | None:

@@ -112,15 +112,22 @@ def bank_depth(configuration: Configuration) -> int:
     return configuration.what.slots << clog2(Numerics(configuration).row_beats)
 
 
+def row_number_bits(configuration: Configuration) -> int:
+    """Numbers of rows: as many as every place between input and output can hold, and more."""
+    return clog2(2 * buffer_depth(configuration) + output_depth(configuration))
+
+
 @dataclass(frozen=True)
 class Memory:
-    """A kind of memory with one write and one read port."""
+    """A kind of memory with one write port."""
 
     name: str
     width: int
     depth: int
     count: int = 1
     """How many there are."""
+    immediate: bool = False
+    """Read in the same cycle: block RAM can't."""
 
     @property
     def bits(self) -> int:
@@ -128,7 +135,7 @@ class Memory:
 
 
 def memories(configuration: Configuration) -> list[Memory]:
-    """The memories of a build. Tables of constants and registers are none."""
+    """The memories of a build, control plane included. Tables of constants and registers are none."""
     what, p_n = configuration.what, configuration.how.p_n
     inside, out = buffer_depth(configuration), output_depth(configuration)
     beat = FP16.width * p_n
@@ -155,4 +162,9 @@ def memories(configuration: Configuration) -> list[Memory]:
         found.append(Memory("gamma", size(stored_gamma(what)), words, p_n))
     if what.beta:
         found.append(Memory("beta", size(stored_beta(what)), words, p_n))
+    table = size(record_layout(configuration))
+    found.append(Memory("layer table", table, 1 << what.id_bits, immediate=True))
+    if what.gamma:
+        users = row_number_bits(configuration)
+        found.append(Memory("slot users", users, 1 << what.slot_bits, immediate=True))
     return found
