@@ -19,12 +19,15 @@ import typer
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from . import __version__, doctor, latency, tensors
+from . import __version__, doctor, estimate, latency, tensors
 from .config import Configuration, ConfigurationError, presets
+from .layer import LayerSettings
 from .tools import require_simulator
 
 MANIFEST_SCHEMA = 1
 """Schema of manifest.json."""
+LONGEST_SENTENCE = 1000
+"""Characters of a refusal."""
 
 app = typer.Typer(
     add_completion=False,
@@ -98,6 +101,40 @@ def generate(
         for name in manifest["register_documents"]:
             print(f"{output / name}: {len(manifest['registers'])} registers")
         print(f"{output / 'manifest.json'}: ports, registers, latencies, configuration")
+
+
+@app.command("estimate")
+def estimate_(
+    config: Config = None,
+    preset: Preset = None,
+    n: Annotated[
+        int | None, typer.Option("--n", metavar="N", help="Elements in a row (default: max_n).")
+    ] = None,
+    n_sub: Annotated[
+        int | None, typer.Option("--n-sub", metavar="N_SUB", help="Sampled elements.")
+    ] = None,
+    mode: Annotated[str | None, typer.Option(metavar="MODE", help="layernorm or rmsnorm.")] = None,
+    mhz: Annotated[float, typer.Option(help="Clock for rows a second.")] = 100.0,
+    json_: Json = False,
+) -> None:
+    """Says before any synthesis what a build gives: cycles, memory and multipliers, each exact.
+
+    Example: `haan estimate --preset ecp5 --n 576`
+    """
+    configuration = _configuration(config, preset)
+    what = configuration.what
+    settings = LayerSettings.from_dict(
+        {
+            "mode": what.norms[0] if mode is None else mode,
+            "n": what.max_n if n is None else n,
+            "n_sub": what.n_sub if n_sub is None else n_sub,
+        }
+    )
+    figures = estimate.estimate(configuration, settings, mhz)
+    if json_:
+        _print_json(asdict(figures))
+    else:
+        Console().print(estimate.as_table(figures))
 
 
 @app.command()
@@ -297,5 +334,14 @@ def _say(text: str) -> None:
 
 def _refuse(sentence: str, status: int = 2) -> int:
     if sentence:  # There is none where the help was shown instead.
-        _say(sentence)
+        _say(_one_line(sentence))
     return status
+
+
+def _one_line(sentence: str) -> str:
+    """What is quoted from a file may hold anything, and much of it."""
+    line = "".join(
+        letter if letter.isprintable() else letter.encode("unicode_escape").decode()
+        for letter in sentence
+    )
+    return line if len(line) <= LONGEST_SENTENCE else f"{line[:LONGEST_SENTENCE]} ..."

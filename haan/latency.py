@@ -3,8 +3,9 @@
 """Latencies, in cycles, as functions of the configuration."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
-from .config import Configuration
+from .config import Configuration, How
 from .numerics import (
     FACTOR_FRACTION_BITS,
     RESIDUAL_FRACTION_BITS,
@@ -76,29 +77,68 @@ def statistics_latency(configuration: Configuration) -> int:
     )
 
 
+@dataclass(frozen=True)
+class NewtonStep:
+    """Widths of the operands of a Newton step's products."""
+
+    square: tuple[int, int]
+    """y·y"""
+    correction: tuple[int, int]
+    """x·t"""
+    tuned: tuple[int, int] | None
+    """c1·r, where c1 is no power of two"""
+    scaling: tuple[int, int]
+    """factor·y"""
+
+    @property
+    def products(self) -> list[tuple[int, int]]:
+        tuned = [] if self.tuned is None else [self.tuned]
+        return [self.square, self.correction, *tuned, self.scaling]
+
+
+def newton_steps(how: How) -> list[NewtonStep]:
+    steps = []
+    for step in range(how.newton_steps):
+        y_fraction = Y_FRACTION_BITS if step else ESTIMATE_BITS[how.seed]
+        y_bits = y_fraction + (2 if step else how.seed != "segmented")
+        t_bits = 2 * y_bits - (2 * y_fraction - T_FRACTION_BITS)
+        tuned = how.seed == "tuned" and step == 0
+        steps.append(
+            NewtonStep(
+                square=(y_bits, y_bits),
+                correction=(X_FRACTION_BITS + 2, t_bits),
+                tuned=(RESIDUAL_FRACTION_BITS + 2, FACTOR_FRACTION_BITS) if tuned else None,
+                scaling=(FACTOR_FRACTION_BITS + 2, y_bits),
+            )
+        )
+    return steps
+
+
 def inverse_sqrt_latency(configuration: Configuration) -> int:
     """From x to the ISD's significand."""
-    how = configuration.how
-    x_bits = X_FRACTION_BITS + 2
-    y_fraction = ESTIMATE_BITS[how.seed]
-    y_bits = y_fraction + (how.seed != "segmented")
     cycles = _registers(configuration, ("segment", "seed", "round_isd"))
-    for step in range(how.newton_steps):
-        tuned = how.seed == "tuned" and step == 0
-        if step:
-            y_fraction, y_bits = Y_FRACTION_BITS, Y_FRACTION_BITS + 2
-        t_bits = 2 * y_bits - (2 * y_fraction - T_FRACTION_BITS)
-        factor_bits = FACTOR_FRACTION_BITS + 2
-        cycles += _whole_product(configuration, y_bits, y_bits)
-        cycles += _product(configuration, x_bits, t_bits)
+    for step in newton_steps(configuration.how):
+        cycles += _whole_product(configuration, *step.square)
+        cycles += _product(configuration, *step.correction)
         cycles += _registers(configuration, ["total", "residual"])
-        if tuned:
-            cycles += _product(configuration, RESIDUAL_FRACTION_BITS + 2, FACTOR_FRACTION_BITS)
+        if step.tuned:
+            cycles += _product(configuration, *step.tuned)
             cycles += _registers(configuration, ["total", "residual"])
-        cycles += _product(configuration, factor_bits, y_bits) + _registers(
-            configuration, ["total"]
-        )
+        cycles += _product(configuration, *step.scaling) + _registers(configuration, ["total"])
     return cycles
+
+
+def row_products(configuration: Configuration) -> list[tuple[int, int]]:
+    """Widths of the operands of every wide product from the sums of a row to its ISD and mean."""
+    numerics = Numerics(configuration)
+    products = [(numerics.s2_bits, numerics.n_bits), (VARIANCE_BITS, VARIANCE_BITS)]
+    if configuration.what.layernorm:
+        size = numerics.s1_bits - 1
+        products += [
+            (size, size),
+            (numerics.biased_sum_bits, numerics.reciprocal_precision + 1),
+        ]
+    return products + [pair for step in newton_steps(configuration.how) for pair in step.products]
 
 
 class RowTimes:

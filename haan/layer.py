@@ -30,7 +30,7 @@ class LayerSettings(BaseModel):
     """Sampled elements; None: all."""
     first: Annotated[int, Field(ge=0)] = 0
     """Index of the first sampled element."""
-    stride: Annotated[int, Field(ge=1)] = 1
+    stride: Annotated[int, Field(ge=1, le=65536)] = 1
     """Distance of sampled elements: a power of two."""
     affine: Literal["none", "gamma", "gamma+beta", "beta"] = "none"
     slot: Annotated[int, Field(ge=0)] = 0

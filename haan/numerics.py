@@ -24,6 +24,8 @@ ISD_BITS = 17
 """Significand of the ISD: the widest that DSP48E2's 18-bit signed port takes."""
 D_BITS = 18
 """Significand of z − mean and of x-hat: the widest unsigned operand of ECP5's MULT18X18D."""
+SCALE_EXPONENT_BITS = 8
+"""Signed width of the exponent that a row adds to those of its elements."""
 WINDOW_GUARD = 32
 """G: the window's least significant bit is 2^-G of the standard deviation."""
 SUBSAMPLED_LSB = -40

@@ -39,6 +39,21 @@ def multipliers(a_bits: int, b_bits: int, interval: int) -> int:
     return a_digits * b_digits
 
 
+def operand_widths(a_bits: int, b_bits: int, interval: int) -> list[tuple[int, int]]:
+    """Widths of the two operands of each multiplier of a wide product."""
+    a_digits, b_digits = digit_counts(a_bits, b_bits, interval)
+    if is_serial(a_bits, b_bits, interval):
+        first = a_bits if a_digits == 1 else DIGIT
+        groups = serial_split(a_digits, b_digits, interval)
+        last = b_bits - DIGIT * (b_digits - 1)
+        return [(first, last if list(group) == [b_digits - 1] else DIGIT) for group in groups]
+    return [
+        (min(WIDE_DIGIT, a_bits - low_a), min(DIGIT, b_bits - low_b))
+        for low_a in range(0, a_bits, WIDE_DIGIT)
+        for low_b in range(0, b_bits, DIGIT)
+    ]
+
+
 def is_summed(a_bits: int, b_bits: int, interval: int) -> bool:
     """Whether a product comes as more than one row, which have to be added."""
     if is_serial(a_bits, b_bits, interval):

@@ -2,6 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tensors that `haan simulate` reads and writes, as .npz files."""
 
+import lzma
+import struct
+import tokenize
+import warnings
 import zipfile
 import zlib
 from dataclasses import dataclass
@@ -19,6 +23,13 @@ Array = NDArray[Any]
 SETTINGS = ("mode", "eps", "n_sub", "first", "stride", "cast_before_gamma")
 """Scalars that are layer settings as they are."""
 FORMATS = ("format", "out_format")
+LARGEST_FILE = 1 << 30
+"""Bytes that an input file may unpack to."""
+_UNSOUND = (
+    *(ValueError, TypeError, LookupError, EOFError, MemoryError, RuntimeError, SyntaxError),
+    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, tokenize.TokenError),
+)
+"""What numpy and zipfile raise for files that are not sound."""
 ARRAYS = ("x", "gamma", "beta")
 KNOWN = (*ARRAYS, *SETTINGS, "one_plus_gamma", *FORMATS)
 
@@ -108,16 +119,26 @@ def _load(path: Path) -> dict[str, Array]:
         with path.open("rb") as file:
             if not zipfile.is_zipfile(file):
                 raise ValueError("it is not a zip archive")
+            with zipfile.ZipFile(file) as archive:
+                size = sum(member.file_size for member in archive.infolist())
+            if size > LARGEST_FILE:
+                raise ValueError(f"unpacked it has {size} bytes, more than {LARGEST_FILE}")
             file.seek(0)
-            with np.load(file, allow_pickle=False) as archive:
-                arrays = {name: archive[name] for name in archive.files}
+            with (
+                warnings.catch_warnings(action="ignore"),  # What numpy reads nevertheless is good.
+                np.load(file, allow_pickle=False) as members,
+            ):
+                for name in members.files:
+                    if members.files.count(name) > 1:
+                        raise ValueError(f"{name!r} is in it more than once")
+                arrays = {name: members[name] for name in members.files}
         for name, array in arrays.items():
             if not isinstance(array, np.ndarray):
                 raise ValueError(f"{name!r} in it is not an array")
     except OSError as error:
         raise ConfigurationError(f"{path}: can't be read: {error.strerror or error}") from None
-    except (ValueError, EOFError, MemoryError, RuntimeError, zipfile.BadZipFile, zlib.error) as e:
-        raise ConfigurationError(f"{path}: is not a sound .npz file: {e}") from None
+    except _UNSOUND as error:
+        raise ConfigurationError(f"{path}: is not a sound .npz file: {error}") from None
     return arrays
 
 

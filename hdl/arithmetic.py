@@ -22,6 +22,13 @@ CARRY_CHAIN = 40
 """Longest carry chain of a wide adder, in bits."""
 
 
+def named(m: Module, name: str, value: ValueLike) -> Signal:
+    """A value as a signal of its own. A value that many places use, or use parts of, would be repeated whole in each of them."""
+    signal = Signal(Value.cast(value).shape(), name=name)
+    m.d.comb += signal.eq(value)
+    return signal
+
+
 def wide_add(
     m: Module, name: str, a: ValueLike, b: ValueLike, width: int, carry: ValueLike = 0
 ) -> Value:

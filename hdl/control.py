@@ -10,8 +10,8 @@ from amaranth.lib.wiring import In, Out
 from ..config import Configuration
 from ..flags import ERROR_BITS, RowFlag
 from ..formats import FP32
-from ..latency import buffer_depth, output_depth
 from ..layer import record_layout
+from ..layout import row_number_bits
 from ..numerics import Numerics, clog2
 from ..registers import WORD_BITS, RegisterMap, register_map
 from .registers import AXI_LITE, RegisterBlock
@@ -322,9 +322,8 @@ class Control(wiring.Component):
 
     def _watch(self, m: Module, block: RegisterBlock) -> tuple[Signal, Signal, Signal, Signal]:
         """(a row begins, a row has left, their numbers), and FLUSH."""
-        # As many rows as every place between input and output can hold, and more.
-        most = 2 * buffer_depth(self.configuration) + output_depth(self.configuration)
-        row, left = Signal(clog2(most)), Signal(clog2(most))
+        bits = row_number_bits(self.configuration)
+        row, left = Signal(bits), Signal(bits)
         inside, begins, ends = Signal(), Signal(), Signal()
         takes = self.in_valid & self.in_ready
         m.d.comb += [

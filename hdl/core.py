@@ -11,11 +11,13 @@ from ..flags import ERROR_BITS, RowFlag
 from ..formats import FP16, FP32
 from ..latency import RowTimes, buffer_depth, output_depth, window_push_time
 from ..layer import record_layout
+from ..layout import statistics_settings
 from ..numerics import clog2
+from .arithmetic import named
 from .buffers import Queue, RegisterSlice, ResultStore, RowBuffer, step
 from .framer import Framer, beat_layout, row_settings
 from .normalization import SCALE_LAYOUT, NormalizationUnit, meta_layout, order_layout, window_layout
-from .pipe import Pipe
+from .pipe import Pipe, struct
 from .row import RowUnit
 from .statistics import StatisticsUnit
 
@@ -166,17 +168,14 @@ class Core(wiring.Component):
         self, m: Module, framer: Framer, statistics: StatisticsUnit, row: RowUnit, depth: int
     ) -> None:
         """The row unit, with its settings waiting for the sums."""
-        names = [
-            name
-            for name in row.signature.members
-            if name in row_settings(self.configuration).members
-        ]
         settings = framer.settings
-        values = {name: settings[name] for name in names}
+        layout = struct(statistics_settings(self.configuration))
+        values = {
+            name: settings[name] for name in layout.members if name in settings.shape().members
+        }
         if self.what.subsampling:
             values["n"] = settings.n_sub
             values["subsampled"] = settings.n_sub != settings.n
-        layout = data.StructLayout({name: len(getattr(row, name)) for name in values})
         m.submodules.settings = queue = Queue(layout.size, depth)
         entry = Signal(layout)
         m.d.comb += [
@@ -263,10 +262,12 @@ class Core(wiring.Component):
         ]
         meta = data.View(layout, metas.r_data)
         overflow = Mux(results.r_data[-1], RowFlag.OVERFLOW.value, 0)
-        whole = ~meta.last | (meta.tail == 0)
+        tail = named(m, "tail", meta.tail)
+        whole = named(m, "whole", ~meta.last | (tail == 0))
         # The last lane has an element only in whole beats: a tail is at most p_n - 1.
-        present = [whole | (meta.tail > i) for i in range(self.how.p_n - 1)] + [whole]
-        keep = Cat((~meta.null & there).replicate(FP16.width // 8) for there in present)
+        present = [whole | (tail > i) for i in range(self.how.p_n - 1)] + [whole]
+        exists = named(m, "exists", ~meta.null)
+        keep = Cat((exists & there).replicate(FP16.width // 8) for there in present)
         flags = Mux(meta.last, meta.flags | overflow, 0)
         m.d.comb += [
             self.m_axis_tvalid.eq(results.r_valid),

@@ -6,10 +6,13 @@ Amaranth elaborates and emits every instance of a component as a module of its o
 an `Emission` converts once.
 """
 
+import gc
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any
 
 from amaranth.back import rtlil
@@ -25,10 +28,7 @@ class Shared(wiring.Component):
     def __init__(self, make: Callable[..., wiring.Component], *arguments: Hashable) -> None:
         self.make = make
         self.arguments = arguments
-        # The ports follow from the arguments; this instance is only asked for them.
-        prototype = make(*arguments)
-        prototype._MustUse__used = True
-        super().__init__(prototype.signature)
+        super().__init__(_signature(make, arguments))
 
     def elaborate(self, platform: "Emission") -> Instance:
         ports: dict[str, Any] = {
@@ -37,6 +37,16 @@ class Shared(wiring.Component):
         }
         name = platform.module(self.make, self.arguments)
         return Instance(name, i_clk=ClockSignal(), i_rst=ResetSignal(), **ports)
+
+
+@lru_cache
+def _signature(
+    make: Callable[..., wiring.Component], arguments: tuple[Hashable, ...]
+) -> wiring.Signature:
+    """The ports follow from the arguments: one instance, which is asked for nothing else, tells those of all."""
+    prototype = make(*arguments)
+    prototype._MustUse__used = True
+    return prototype.signature
 
 
 class Emission:
@@ -90,6 +100,20 @@ class Emission:
         return str(rtlil.convert(component, name=name, platform=self, emit_src=False))
 
 
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Without the garbage collector: a netlist is millions of objects that all live to its end, and looking through them over and
+    over takes as long as making them."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
 def emit(top: wiring.Component, name: str) -> str:
     """Verilog of a component: the same bytes for the same component, every time."""
-    return Emission().verilog(top, name)
+    with _uncollected():
+        return Emission().verilog(top, name)

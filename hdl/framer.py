@@ -11,45 +11,19 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
+from .. import layout
 from ..config import Configuration
 from ..flags import PACKET_FAULTS, RowFlag
 from ..formats import FP16
 from ..latency import buffer_depth, feeds_wait
-from ..layer import record_layout
 from ..numerics import Numerics, clog2
-from .arithmetic import choose, choose_any
+from .arithmetic import choose, choose_any, named
 from .buffers import Queue
-
-_USED = (
-    "valid",
-    "rmsnorm",
-    "n",
-    "n_sub",
-    "first",
-    "stride_log2",
-    "reciprocal",
-    "reciprocal_shift",
-    "inverse_square",
-    "inverse_square_exponent",
-    "eps",
-    "gamma",
-    "beta",
-    "cast_before_gamma",
-    "slot",
-)
+from .pipe import struct
 
 
 def row_settings(configuration: Configuration) -> data.StructLayout:
-    """The settings of a row that this build uses: a part of the record of layer settings."""
-    what = configuration.what
-    unused = set() if what.subsampling else {"n_sub", "first", "stride_log2"}
-    unused |= set() if what.layernorm else {"reciprocal", "reciprocal_shift"}
-    unused |= set() if what.rmsnorm and what.layernorm else {"rmsnorm"}
-    unused |= set() if what.gamma else {"gamma", "slot"}
-    unused |= set() if what.beta else {"beta"}
-    unused |= set() if what.cast_before_gamma else {"cast_before_gamma"}
-    widths = record_layout(configuration)
-    return data.StructLayout({name: widths[name] for name in _USED if name not in unused})
+    return struct(layout.row_settings(configuration))
 
 
 def beat_layout(configuration: Configuration) -> data.StructLayout:
@@ -133,8 +107,9 @@ class Framer(wiring.Component):
         moves = ~self.seen_valid | self.take
         m.d.comb += self.i_ready.eq(moves)
         whole, touched = Signal(p_n, name="arrived_whole"), Signal(p_n, name="arrived_touched")
-        m.d.comb += whole.eq(Cat(beat.keep[2 * i : 2 * i + 2].all() for i in range(p_n)))
-        m.d.comb += touched.eq(Cat(beat.keep[2 * i : 2 * i + 2].any() for i in range(p_n)))
+        kept = self._by_element(m, "arrived_keep", beat.keep)
+        m.d.comb += whole.eq(Cat(pair.all() for pair in kept))
+        m.d.comb += touched.eq(Cat(pair.any() for pair in kept))
         split = (whole ^ touched).any()
         holes = (touched[1:] & ~touched[:-1]).any() if p_n > 1 else Const(0, 1)
         with m.If(moves):
@@ -173,15 +148,14 @@ class Framer(wiring.Component):
         row_id = Signal(self.what.id_bits, reset_less=True)
         faults = Signal(len(RowFlag), reset_less=True)
         first = ~inside & ~padding
-        remaining = Mux(first, seen.settings.n, left)
+        remaining = named(m, "remaining", Mux(first, seen.settings.n, left))
         null = first & ~self.known
         end = (remaining <= p_n) | null
         whole, touched, wanted = (Signal(p_n, name=n) for n in ("whole", "touched", "wanted"))
+        kept = self._by_element(m, "seen_keep", seen.keep)
         m.d.comb += [
-            whole.eq(
-                Cat(seen.keep[2 * i : 2 * i + 2].all() & ~padding for i in range(p_n)),
-            ),
-            touched.eq(Cat(seen.keep[2 * i : 2 * i + 2].any() for i in range(p_n))),
+            whole.eq(Cat(pair.all() & ~padding for pair in kept)),
+            touched.eq(Cat(pair.any() for pair in kept)),
             wanted.eq(Cat(remaining > i for i in range(p_n))),
         ]
         missing, extra = (wanted & ~whole).any(), (touched & ~wanted).any() & ~padding
@@ -229,6 +203,11 @@ class Framer(wiring.Component):
             m.d.sync += swallowing.eq(0)
         self._latch(m, emits, first, null, end, sofar, whole)
 
+    def _by_element(self, m: Module, name: str, keep: Value) -> list[Value]:
+        """The bits of TKEEP of each element."""
+        keep = named(m, name, keep)
+        return [keep[2 * i : 2 * i + 2] for i in range(self.how.p_n)]
+
     def _latch(
         self,
         m: Module,
@@ -256,7 +235,7 @@ class Framer(wiring.Component):
                 self.row_end.eq(end),
                 self.row_null.eq(null),
                 self.beat_faults.eq(faults),
-                self.beat.eq(self._missing_are_nan(seen.data, whole)),
+                self.beat.eq(self._missing_are_nan(m, seen.data, whole)),
             ]
             with m.If(first):
                 m.d.sync += [settings.eq(seen.settings), row_id.eq(seen.id), token.eq(seen.token)]
@@ -272,11 +251,11 @@ class Framer(wiring.Component):
             self.faults.eq(self.beat_faults),
         ]
 
-    def _missing_are_nan(self, elements: Value, whole: Value) -> Value:
+    def _missing_are_nan(self, m: Module, elements: Value, whole: Value) -> Value:
         """Where a row's result may start before its end, missing elements are stored as NaN."""
         if not self.what.subsampling:
             return elements
-        quiet = FP16.quiet_nan
+        quiet, elements = FP16.quiet_nan, named(m, "seen_data", elements)
         return Cat(
             elements[16 * i : 16 * i + 16] | Mux(whole[i], 0, quiet) for i in range(self.how.p_n)
         )
@@ -284,7 +263,7 @@ class Framer(wiring.Component):
     def _plan(
         self, remaining: Value, first: Value, null: Value, end: Value
     ) -> tuple[Value, list[Any], dict[str, Value]]:
-        """(the beat is fed; registers to set with each beat; what is known of a beat that is fed, by the names in `_feed_layout`).
+        """(the beat is fed; registers to set with each beat; what is known of a beat that is fed, by the names in `haan.layout.feed_beat`).
 
         p_d elements a cycle are fed, only where samples are. With a stride of up to p_n/p_d the elements of one cycle are as far
         apart, so that no cycle is spent on what isn't sampled.
@@ -306,51 +285,29 @@ class Framer(wiring.Component):
         }
         return sampled & ~null, follow, feed
 
-    def _feed_layout(self) -> data.StructLayout:
-        """A beat for the statistics unit: `chunk` to `chunk_end` are the cycles in which it is fed."""
-        p_n = self.how.p_n
-        members = {
-            "data": FP16.width * p_n,
-            "present": p_n,
-            "fault": 1,
-            "chunk": max(1, self.chunk_bits),
-            "chunk_end": max(1, self.chunk_bits),
-            "holds_first": 1,
-            "holds_last": 1,
-        }
-        if self.what.subsampling:
-            members |= {
-                "low": self.lane_bits + 1,
-                "high": self.lane_bits + 1,
-                "first_sample": self.numerics.n_bits,
-                "stride": 5,
-                "complete": 1,
-            }
-        return data.StructLayout(members)
-
     def _enter(self, m: Module, emits: Value, feeds: Value, values: dict[str, Value]) -> Value:
         """A framed beat into the registers of the one being fed. Returns whether it can be taken.
 
         Where samples are fewer than elements and are fed more slowly than beats arrive, beats with samples wait in a queue, so that
         those behind them without any keep coming. What waits is in the row buffer too, so that the queue never is full.
         """
-        layout = self._feed_layout()
-        entry = Signal(layout)
-        self.fed = Signal(layout, reset_less=True)
+        fields = struct(layout.feed_beat(self.configuration))
+        entry = Signal(fields)
+        self.fed = Signal(fields, reset_less=True)
         self.chunk = Signal(len(self.fed.chunk), reset_less=True)
         self.feeding, self.feed_begins, self.feed_done, self.held = (Signal() for _ in range(4))
         m.d.comb += [entry[name].eq(value) for name, value in values.items()]
-        begins, coming = Signal(), data.View(layout, entry.as_value())
+        begins, coming = Signal(), data.View(fields, entry.as_value())
         fits, updates = self.feed_done, emits
         if feeds_wait(self.configuration):
-            m.submodules.waiting = queue = Queue(layout.size, buffer_depth(self.configuration))
+            m.submodules.waiting = queue = Queue(fields.size, buffer_depth(self.configuration))
             m.d.comb += [
                 queue.w_valid.eq(emits & feeds),
                 queue.w_data.eq(entry.as_value()),
                 queue.r_ready.eq(self.feed_done),
                 begins.eq(queue.r_valid & self.feed_done),
             ]
-            coming = data.View(layout, queue.r_data)
+            coming = data.View(fields, queue.r_data)
             fits, updates = Const(1, 1), begins
         else:
             m.d.comb += begins.eq(emits & feeds)
@@ -421,24 +378,26 @@ class Framer(wiring.Component):
     def _feed(self, m: Module) -> None:
         """Third stage: the samples of a beat to the statistics unit, p_d elements a cycle."""
         p_n, fed = self.how.p_n, self.fed
-        elements = [fed.data[16 * i : 16 * i + 16] for i in range(p_n)]
-        sampled = fed.present
+        elements = named(m, "fed_data", fed.data)
+        elements = [elements[16 * i : 16 * i + 16] for i in range(p_n)]
+        present = sampled = named(m, "fed_present", fed.present)
         starts = self.feed_begins & fed.holds_first
         ends = self.chunk == fed.chunk_end
         m.d.comb += self.sum_fault.eq(fed.fault)
         if self.what.subsampling:
-            steps = Cat(fed.stride > i for i in range(self.lane_bits))
+            bits = self.lane_bits
+            steps = named(m, "steps", Cat(fed.stride > i for i in range(bits)))
+            low, high = named(m, "fed_low", fed.low), named(m, "fed_high", fed.high)
+            phase = named(m, "phase", fed.first_sample[:bits] & steps)
             chosen, sampled = Signal(p_n, name="chosen"), Signal(p_n, name="sampled")
             m.d.comb += chosen.eq(
                 Cat(
-                    (fed.low <= i)
-                    & (fed.high >= i if i else Const(1, 1))
-                    & ~((fed.first_sample[: self.lane_bits] ^ i) & steps).any()
+                    (low <= i) & (high >= i if i else Const(1, 1)) & ~(phase ^ (steps & i)).any()
                     for i in range(p_n)
                 )
             )
-            m.d.comb += sampled.eq(chosen & fed.present)
-            lost = (chosen & ~fed.present).any()
+            m.d.comb += sampled.eq(chosen & present)
+            lost = (chosen & ~present).any()
             gap = Signal(reset_less=True)
             missing = (gap & ~starts) | (self.feed_begins & lost)
             m.d.sync += gap.eq(missing)

@@ -8,14 +8,12 @@ from amaranth.lib.wiring import In, Out
 
 from ..config import Configuration
 from ..formats import FP16, FP32
-from ..numerics import D_BITS, ISD_BITS, Numerics, clog2
+from ..numerics import D_BITS, ISD_BITS, SCALE_EXPONENT_BITS, Numerics, clog2
 from ..pipeline import lane_cuts
 from .arithmetic import add_carry, leading_zeros, shift_left, shift_right_jam, top_bits
 from .parameters import BetaLayout, GammaLayout
 from .pipe import Pipe, Staged, signed_shape
 
-SCALE_EXPONENT_BITS = 8
-"""Signed width of the exponent that a row adds to those of its elements."""
 _BELOW = 10
 """Places below the window that an element's significand can reach into it from."""
 

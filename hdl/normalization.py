@@ -8,6 +8,7 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
+from .. import layout
 from ..config import Configuration
 from ..flags import RowFlag
 from ..formats import FP16
@@ -18,59 +19,26 @@ from ..latency import (
     normalization_latency,
     operand_time,
 )
-from ..numerics import ISD_BITS, Numerics, clog2
+from ..numerics import Numerics, clog2
 from .emit import Shared
-from .lane import SCALE_EXPONENT_BITS, Lane
+from .lane import Lane
 from .parameters import BetaLayout, GammaLayout, ParameterEncoder, ParameterMemory
-from .pipe import Pipe, Staged, signed_shape
+from .pipe import Pipe, Staged, struct
 
 
 def order_layout(configuration: Configuration) -> data.StructLayout:
-    """What is known of a row when it begins: `beats` less one, whether it is a `single` one, `tail` elements in the last one (0: all)."""
-    what = configuration.what
-    members: dict[str, Any] = {
-        "null": 1,
-        "beats": max(1, clog2(Numerics(configuration).row_beats)),
-        "single": 1,
-        "tail": max(1, clog2(configuration.how.p_n)),
-        "id": what.id_bits,
-        "token": what.token_bits,
-    }
-    if what.gamma:
-        members |= {"gamma": 1, "slot": what.slot_bits}
-    if what.beta:
-        members["beta"] = 1
-    if what.cast_before_gamma:
-        members["cast"] = 1
-    return data.StructLayout(members)
+    return struct(layout.order(configuration))
 
 
 def window_layout(configuration: Configuration) -> data.StructLayout:
-    """What is known of a row when its window is."""
-    members: dict[str, Any] = {"nan": 1, "nonfinite": 1, "zero_variance": 1}
-    if configuration.what.layernorm:
-        members["shift"] = signed_shape(SCALE_EXPONENT_BITS)
-    return data.StructLayout(members)
+    return struct(layout.window(configuration))
 
 
-SCALE_LAYOUT = data.StructLayout({"isd": ISD_BITS, "exponent": signed_shape(SCALE_EXPONENT_BITS)})
-"""The ISD of a row."""
+SCALE_LAYOUT = struct(layout.SCALE)
 
 
 def meta_layout(configuration: Configuration) -> data.StructLayout:
-    """What goes out beside a beat: `flags` are valid in the last one; `parameters` says whether the row uses those of `slot`."""
-    what = configuration.what
-    members: dict[str, Any] = {
-        "id": what.id_bits,
-        "token": what.token_bits,
-        "tail": max(1, clog2(configuration.how.p_n)),
-        "null": 1,
-        "last": 1,
-        "flags": len(RowFlag),
-    }
-    if what.gamma:
-        members |= {"parameters": 1, "slot": what.slot_bits}
-    return data.StructLayout(members)
+    return struct(layout.meta(configuration))
 
 
 class NormalizationUnit(wiring.Component):

@@ -11,8 +11,9 @@ from amaranth.lib.wiring import In, Out
 
 from ..config import Configuration, What
 from ..formats import FP16, FP32
-from ..numerics import clog2
-from .arithmetic import leading_zeros, shift_right_jam, top_bits
+from ..layout import bank_depth, stored_beta, stored_gamma
+from ..numerics import Numerics, clog2
+from .arithmetic import leading_zeros, named, shift_right_jam, top_bits
 from .emit import Shared
 from .pipe import Pipe, Staged
 
@@ -41,10 +42,9 @@ class GammaLayout:
     stand for zero and for a non-finite value."""
 
     def __init__(self, what: What) -> None:
-        wide = what.parameters is FP32
-        self.fraction_bits = 16 if wide else 10
-        self.exponent_bits = 8 if wide else 6
-        self.width = self.fraction_bits + self.exponent_bits + 1
+        fields = stored_gamma(what)
+        self.fraction_bits, self.exponent_bits = fields["fraction"], fields["exponent"]
+        self.width = sum(fields.values())
 
     def unpack(self, value: Value) -> GammaFields:
         middle = self.fraction_bits + self.exponent_bits
@@ -80,10 +80,9 @@ class BetaLayout:
     """Stored beta: mantissa with its leading bit explicit, exponent code, sign. All bits 0 mean 0.0."""
 
     def __init__(self, what: What) -> None:
-        wide = what.parameters is FP32
-        self.mantissa_bits = 22 if wide else 11
-        self.code_bits = 8 if wide else 5
-        self.width = self.mantissa_bits + self.code_bits + 1
+        fields = stored_beta(what)
+        self.mantissa_bits, self.code_bits = fields["mantissa"], fields["code"]
+        self.width = sum(fields.values())
 
     def unpack(self, value: Value) -> BetaFields:
         middle = self.mantissa_bits + self.code_bits
@@ -303,10 +302,8 @@ class ParameterMemory(wiring.Component):
 
     def __init__(self, configuration: Configuration, width: int) -> None:
         what, self.p_n = configuration.what, configuration.how.p_n
-        self.width = width
-        beats = -(-what.max_n // self.p_n)
-        self.slots = what.slots
-        self.beat_bits = clog2(beats)
+        self.width, self.depth = width, bank_depth(configuration)
+        self.beat_bits = clog2(Numerics(configuration).row_beats)
         super().__init__(
             {
                 "write_enable": In(1),
@@ -323,12 +320,13 @@ class ParameterMemory(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         lane_bits = clog2(self.p_n)
-        write_address = self._address(self.write_index[lane_bits:], self.write_slot)
-        read_address = self._address(self.read_beat, self.read_slot)
+        write = self._address(self.write_index[lane_bits:], self.write_slot)
+        read = self._address(self.read_beat, self.read_slot)
+        write_address, read_address = named(m, "write_at", write), named(m, "read_at", read)
         enable = Signal()
         m.d.sync += enable.eq(self.enable)
-        for lane in range(self.p_n):
-            bank = Shared(ParameterBank, self.width, self.slots << self.beat_bits)
+        banks = [Shared(ParameterBank, self.width, self.depth) for _ in range(self.p_n)]
+        for lane, bank in enumerate(banks):
             m.submodules[f"bank{lane}"] = bank
             m.d.comb += [
                 bank.write_enable.eq(self.write_enable & (self.write_index[:lane_bits] == lane)),
@@ -336,8 +334,8 @@ class ParameterMemory(wiring.Component):
                 bank.write_data.eq(self.write_data),
                 bank.read_address.eq(read_address),
                 bank.enable.eq(enable),
-                self.read_data[lane * self.width : (lane + 1) * self.width].eq(bank.read_data),
             ]
+        m.d.comb += self.read_data.eq(Cat(bank.read_data for bank in banks))
         return m
 
     def _address(self, beat: Value, slot: Value) -> Value:

@@ -12,7 +12,12 @@
 of `m.If` and the like: registers made inside would stand still with the condition.
 """
 
+from collections.abc import Mapping
+
 from amaranth.hdl import Module, Shape, Signal, Value, ValueLike
+from amaranth.lib import data
+
+from ..layout import SIGNED
 
 
 class Staged:
@@ -105,6 +110,13 @@ class Pipe:
             self.m.d.sync += copy.eq(self._valid[-1])
             self._valid.append(copy)
         return self._valid[time]
+
+
+def struct(fields: Mapping[str, int]) -> data.StructLayout:
+    """A structure of fields of `haan.layout`."""
+    return data.StructLayout(
+        {name: Shape(width, signed=name in SIGNED) for name, width in fields.items()}
+    )
 
 
 def signed_shape(width: int) -> Shape:

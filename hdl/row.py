@@ -11,6 +11,7 @@ from ..formats import FP16
 from ..latency import RowTimes
 from ..numerics import (
     ISD_BITS,
+    SCALE_EXPONENT_BITS,
     SUBSAMPLED_LSB,
     VARIANCE_BITS,
     WINDOW_GUARD,
@@ -19,7 +20,6 @@ from ..numerics import (
 )
 from .arithmetic import add_rows, leading_zeros, low_bits, multiply, product, top_bits, wide_add
 from .inverse_sqrt import InverseSqrtUnit
-from .lane import SCALE_EXPONENT_BITS
 from .pipe import Pipe, Staged, signed_shape
 
 EXPONENT_BITS = 10

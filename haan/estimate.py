@@ -1,0 +1,326 @@
+# SPDX-FileCopyrightText: 2026 The HAAN developers
+# SPDX-License-Identifier: Apache-2.0
+"""What a build gives, before any synthesis: cycles, memory and multipliers, computed from the configuration and a row's settings."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from itertools import accumulate
+
+from rich.table import Table
+
+from .config import Configuration, ConfigurationError
+from .formats import FP16
+from .latency import (
+    INPUT_LATENCY,
+    QUEUE_LATENCY,
+    feeds_wait,
+    normalization_latency,
+    row_products,
+    statistics_latency,
+    window_push_time,
+)
+from .layer import LayerSettings
+from .layout import Memory, memories
+from .numerics import D_BITS, ISD_BITS, Numerics
+from .products import operand_widths
+
+BlockShape = tuple[int, int]
+"""Bits of a word, words."""
+
+DP16KD: list[BlockShape] = [(36, 512), (18, 1024), (9, 2048), (4, 4096), (2, 8192), (1, 16384)]
+"""Shapes of ECP5's block RAM with a write and a read port."""
+RAMB18: list[BlockShape] = [*DP16KD]
+"""Shapes of half of UltraScale+'s RAMB36."""
+SQUARE_BITS = 14
+"""Operands of a statistics lane's multiplier: a significand, shifted by up to three places."""
+
+
+def blocks(memory: Memory, shapes: list[BlockShape]) -> int:
+    """The fewest block RAMs of one shape that hold a memory; none if it can't be made of them."""
+    if memory.immediate:
+        return 0
+    return memory.count * min(
+        -(-memory.width // width) * -(-memory.depth // depth) for width, depth in shapes
+    )
+
+
+@dataclass(frozen=True)
+class MemoryEstimate:
+    """A kind of memory of the build."""
+
+    name: str
+    width: int
+    depth: int
+    count: int
+    immediate: bool
+    """Read in the same cycle: always made of LUTs."""
+    bits: int
+    """Of all."""
+    dp16kd: int
+    """ECP5 block RAMs, if it were made of these. Tools make small memories of LUTs."""
+    ramb36: float
+    """UltraScale+ block RAMs; a RAMB18 is half of one."""
+
+    @classmethod
+    def of(cls, memory: Memory) -> "MemoryEstimate":
+        return cls(
+            **asdict(memory),
+            bits=memory.bits,
+            dp16kd=blocks(memory, DP16KD),
+            ramb36=blocks(memory, RAMB18) / 2,
+        )
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Figures of a build and of equal rows through it. Cycles are clock cycles."""
+
+    configuration: str
+    mode: str
+    n: int
+    n_sub: int
+    mhz: float
+    cycles_per_row: int
+    """From one row to the next, when rows are equal and neither source nor sink waits."""
+    latency_cycles: int
+    """From idle, first beat in to last beat out."""
+    rows_per_second: float
+    latency_us: float
+    limited_by: str
+    """What takes as many cycles as the interval: `output`, `statistics`, `isd_interval` or `bus`."""
+    beats_per_row: int
+    """On the bus."""
+    bytes_per_row: int
+    """In, and as many out."""
+    bytes_per_second: float
+    """In, and as many out."""
+    bubble_free_n: int | None
+    """The smallest N of which a beat leaves in every cycle; None: no N up to max_n."""
+    memories: list[MemoryEstimate]
+    memory_bits: int
+    dp16kd: int
+    ramb36: float
+    memory_bits_for_n: int
+    """Of a build for rows of up to N elements."""
+    multipliers: dict[str, int]
+    """Unit -> multipliers, a MULT18X18D or a DSP48E2 each."""
+    mult18x18d: int
+    dsp48e2: int
+
+
+def estimate(configuration: Configuration, settings: LayerSettings, mhz: float = 100.0) -> Estimate:
+    """Raises ConfigurationError where the build can't do what the settings ask, or for a clock that is none."""
+    settings.check(configuration)
+    if not 0 < mhz < float("inf"):
+        raise ConfigurationError(f"mhz = {mhz}: a clock is a positive number of MHz")
+    found = [MemoryEstimate.of(memory) for memory in memories(configuration)]
+    multipliers = {
+        family: multiplier_counts(configuration, least) for family, least in _FAMILIES.items()
+    }
+    cycles, latency = interval(configuration, settings), row_latency(configuration, settings)
+    octets = settings.n * FP16.width // 8
+    rows = mhz * 1e6 / cycles
+    return Estimate(
+        configuration=configuration.name,
+        mode=settings.mode,
+        n=settings.n,
+        n_sub=settings.samples,
+        mhz=mhz,
+        cycles_per_row=cycles,
+        latency_cycles=latency,
+        rows_per_second=rows,
+        latency_us=latency / mhz,
+        limited_by=_limit(configuration, settings),
+        beats_per_row=-(-octets // configuration.how.bus),
+        bytes_per_row=octets,
+        bytes_per_second=rows * octets,
+        bubble_free_n=bubble_free_n(configuration, settings),
+        memories=found,
+        memory_bits=sum(memory.bits for memory in found),
+        dp16kd=sum(memory.dp16kd for memory in found),
+        ramb36=sum(memory.ramb36 for memory in found),
+        memory_bits_for_n=memory_bits(_for_rows(configuration, settings.n)),
+        multipliers=multipliers["MULT18X18D"],
+        mult18x18d=sum(multipliers["MULT18X18D"].values()),
+        dsp48e2=sum(multipliers["DSP48E2"].values()),
+    )
+
+
+# Cycles
+
+
+def _beats(configuration: Configuration, n: int) -> int:
+    return -(-n // configuration.how.p_n)
+
+
+def feed_cycles(configuration: Configuration, settings: LayerSettings) -> int:
+    """Cycles for which the statistics unit is fed with a row: groups of p_d·min(stride, p_n/p_d) neighbours that hold samples."""
+    how = configuration.how
+    if settings.stride > how.p_n:
+        return settings.samples
+    group = how.p_d * min(settings.stride, how.p_n // how.p_d)
+    last = settings.first + settings.stride * (settings.samples - 1)
+    return last // group - settings.first // group + 1
+
+
+def _takes(configuration: Configuration, settings: LayerSettings) -> dict[str, int]:
+    """Part -> cycles that it needs for a row."""
+    return {
+        "output": _beats(configuration, settings.n),
+        "statistics": feed_cycles(configuration, settings),
+        "isd_interval": configuration.how.isd_interval,
+        "bus": -(-settings.n * FP16.width // 8 // configuration.how.bus),
+    }
+
+
+def interval(configuration: Configuration, settings: LayerSettings) -> int:
+    """Cycles from one row to the next."""
+    return max(_takes(configuration, settings).values())
+
+
+def _limit(configuration: Configuration, settings: LayerSettings) -> str:
+    takes = _takes(configuration, settings)
+    return max(takes, key=lambda part: takes[part])
+
+
+def _groups(configuration: Configuration, settings: LayerSettings, beat: int) -> int:
+    """Cycles for which the statistics unit is fed with a beat."""
+    how = configuration.how
+    low, high = beat * how.p_n, (beat + 1) * how.p_n
+    stride, first = settings.stride, settings.first
+    begin = -(-max(low - first, 0) // stride)
+    end = min(-(-max(high - first, 0) // stride), settings.samples)
+    if begin >= end:
+        return 0
+    part = settings.model_copy(update={"first": first + stride * begin, "n_sub": end - begin})
+    return feed_cycles(configuration, part)
+
+
+def row_latency(configuration: Configuration, settings: LayerSettings) -> int:
+    """From the transfer of a row's first beat to that of its result's last one, from idle. `docs/timing.md` has the rules."""
+    what, how = configuration.what, configuration.how
+    narrow, waits = how.bus_bytes is not None, feeds_wait(configuration)
+    # With a narrow bus a beat is collected, and is there a cycle after its last part.
+    parts = [
+        _parts(configuration, settings, beat) for beat in range(_beats(configuration, settings.n))
+    ]
+    there = list(accumulate(parts)) if narrow else list(range(len(parts)))
+    framed: list[int] = []
+    fed = summed = 0
+    for beat, arrived in enumerate(there):
+        cycle = arrived + INPUT_LATENCY - 1
+        framed.append(cycle if waits else max(cycle, fed))
+        groups = _groups(configuration, settings, beat)
+        if groups or not waits:
+            fed = max(framed[-1] + QUEUE_LATENCY * waits, fed) + groups
+        summed = fed if groups else summed
+    window = summed + statistics_latency(configuration) + window_push_time(configuration)
+    sent = window + QUEUE_LATENCY - 1
+    leaves = 0
+    for beat, cycle in enumerate(framed):
+        sent = max(sent + 1, cycle + 2 if what.subsampling else 0)
+        if beat + 1 == len(framed):
+            sent = max(sent, cycle + 1 + QUEUE_LATENCY)
+        leaves = max(sent + normalization_latency(configuration) + QUEUE_LATENCY, leaves)
+        # A narrow bus gives the parts of a beat after it was taken.
+        leaves += parts[beat] if narrow else 0
+    return leaves
+
+
+def _parts(configuration: Configuration, settings: LayerSettings, beat: int) -> int:
+    """Beats of the bus that a beat of p_n elements takes."""
+    how = configuration.how
+    elements = min(how.p_n, settings.n - beat * how.p_n)
+    return -(-elements * FP16.width // 8 // how.bus)
+
+
+def bubble_free_n(configuration: Configuration, settings: LayerSettings) -> int | None:
+    """The smallest N from which on output alone sets the interval: with the settings' N_sub, or with all elements sampled."""
+    whole = settings.samples == settings.n
+    start = 1 if whole else settings.first + settings.stride * (settings.samples - 1) + 1
+    for n in range(start, configuration.what.max_n + 1):
+        row = settings.model_copy(update={"n": n, "n_sub": n if whole else settings.n_sub})
+        if interval(configuration, row) == _beats(configuration, n):
+            return n
+    return None
+
+
+# Memory
+
+
+def memory_bits(configuration: Configuration) -> int:
+    return sum(memory.bits for memory in memories(configuration))
+
+
+def _for_rows(configuration: Configuration, n: int) -> Configuration:
+    """The build with rows of up to n elements."""
+    n_sub = configuration.what.n_sub
+    return configuration.with_(max_n=n, n_sub=None if n_sub is None else min(n_sub, n))
+
+
+# Multipliers
+
+_FAMILIES = {"MULT18X18D": 0, "DSP48E2": 9}
+"""Kind -> the least width of a product for which a tool takes one; a product with a single bit is none."""
+
+
+def multiplier_counts(configuration: Configuration, least: int = 0) -> dict[str, int]:
+    """Unit -> multipliers, for products that are at least so many bits wide."""
+    what, how = configuration.what, configuration.how
+    lane = [(D_BITS, ISD_BITS)]
+    lane += [(D_BITS, Numerics(configuration).gamma_bits)] * what.gamma
+    row = [
+        widths
+        for a_bits, b_bits in row_products(configuration)
+        for widths in operand_widths(a_bits, b_bits, how.isd_interval)
+    ]
+    units: Mapping[str, list[tuple[int, int]]] = {
+        "normalization": lane * how.p_n,
+        "statistics": [(SQUARE_BITS, SQUARE_BITS)] * how.p_d,
+        "row": row,
+    }
+    return {
+        unit: sum(min(a, b) > 1 and a + b >= least for a, b in widths)
+        for unit, widths in units.items()
+    }
+
+
+# For the terminal
+
+
+def as_table(figures: Estimate) -> Table:
+    """The estimate for a terminal."""
+    table = Table(title=f"{figures.configuration}, estimated", show_header=False)
+    samples = "" if figures.n_sub == figures.n else f", statistics from {figures.n_sub}"
+    bubble = figures.bubble_free_n
+    for name, text in (
+        ("Rows", f"N = {figures.n} ({figures.mode}{samples})"),
+        ("Cycles a row", f"{figures.cycles_per_row}, limited by {figures.limited_by}"),
+        ("Latency", f"{figures.latency_cycles} cycles, first beat in to last beat out"),
+        ("Beats, bytes a row", f"{figures.beats_per_row}, {figures.bytes_per_row} each way"),
+        (
+            f"At {figures.mhz:g} MHz",
+            f"{figures.rows_per_second:,.0f} rows/s, {figures.bytes_per_second / 1e9:.3g} GB/s each way, "
+            f"latency {figures.latency_us:.3g} µs",
+        ),
+        ("Smallest N without a bubble", "none" if bubble is None else f"{bubble}"),
+    ):
+        table.add_row(name, text)
+    table.add_section()
+    for memory in figures.memories:
+        many = f"{memory.count} × " if memory.count > 1 else ""
+        table.add_row(
+            memory.name.capitalize() if memory.name.islower() else memory.name,
+            f"{many}{memory.depth} × {memory.width} bits: {memory.bits:,} bits",
+        )
+    table.add_row(
+        "Memory",
+        f"{figures.memory_bits:,} bits: {figures.dp16kd} DP16KD or {figures.ramb36:g} RAMB36",
+    )
+    table.add_row(f"  built for N = {figures.n} alone", f"{figures.memory_bits_for_n:,} bits")
+    table.add_section()
+    units = ", ".join(f"{unit} {count}" for unit, count in figures.multipliers.items())
+    table.add_row(
+        "Multipliers", f"{figures.mult18x18d} MULT18X18D ({units}) or {figures.dsp48e2} DSP48E2"
+    )
+    return table
