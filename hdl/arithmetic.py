@@ -60,6 +60,11 @@ def _extend(value: ValueLike, width: int) -> Value:
     return Cat(value, *[fill] * (width - len(value)))
 
 
+def above(value: Value, limit: int) -> Value:
+    """value > limit; a plain 0 where the value's width already says so, which linters take for a mistake else."""
+    return Const(0, 1) if limit >= (1 << len(value)) - 1 else value > limit
+
+
 def carry_save(m: Module, name: str, rows: Sequence[Value], width: int) -> tuple[Value, Value]:
     """Reduces rows to two with the same sum modulo 2^width, by 3:2 compressors (no carry chain)."""
     rows = [_extend(row, width) for row in rows]

@@ -37,7 +37,7 @@ class Queue(wiring.Component):
     ----------
     width, depth : bits of an entry, and how many there may be
     late : `r_ready` comes late in the cycle, and must not decide at once about the next fetch from memory. Costs another register and a
-        multiplexer for every bit.
+        multiplexer for every bit of `r_data`.
 
     Members
     -------
@@ -75,15 +75,7 @@ class Queue(wiring.Component):
         m.d.sync += fetched.eq(fetch | (fetched & ~moves))
         # Memory blocks answer late in the cycle: their output gets a register before anything else.
         if self.late:
-            m.submodules.output = output = RegisterSlice(self.width)
-            m.d.comb += [
-                output.i_valid.eq(fetched),
-                output.i_data.eq(read.data),
-                moves.eq(output.i_ready),
-                self.r_valid.eq(output.o_valid),
-                self.r_data.eq(output.o_data),
-                output.o_ready.eq(self.r_ready),
-            ]
+            self._two_places(m, fetched, read.data, moves)
         else:
             valid, held = Signal(), Signal(self.width, reset_less=True)
             m.d.comb += [
@@ -98,6 +90,27 @@ class Queue(wiring.Component):
         with m.If(fetch):
             m.d.sync += read.addr.eq(Mux(read.addr == self.depth - 1, 0, read.addr + 1))
         return m
+
+    def _two_places(self, m: Module, fetched: Signal, entry: Value, moves: Signal) -> None:
+        """Registers that are filled in turn, so that memory has one way into each, without a choice."""
+        places = [Signal(self.width, name=f"place{i}", reset_less=True) for i in range(2)]
+        valid, full, newest, oldest = Signal(), Signal(), Signal(), Signal()
+        comes, leaves = Signal(), Signal()
+        m.d.comb += [
+            moves.eq(~full),
+            comes.eq(fetched & moves),
+            leaves.eq(valid & self.r_ready),
+            self.r_valid.eq(valid),
+            self.r_data.eq(Mux(oldest, places[1], places[0])),
+        ]
+        for index, place in enumerate(places):
+            with m.If(moves & (newest == index)):
+                m.d.sync += place.eq(entry)
+        m.d.sync += [newest.eq(newest ^ comes), oldest.eq(oldest ^ leaves)]
+        with m.If(comes & ~leaves):
+            m.d.sync += [valid.eq(1), full.eq(valid)]
+        with m.If(~comes & leaves):
+            m.d.sync += [valid.eq(full), full.eq(0)]
 
 
 class RowBuffer(wiring.Component):

@@ -13,7 +13,7 @@ from ..latency import RowTimes, buffer_depth, output_depth, window_push_time
 from ..layer import record_layout
 from ..layout import statistics_settings
 from ..numerics import clog2
-from .arithmetic import named
+from .arithmetic import above, named
 from .buffers import Queue, RegisterSlice, ResultStore, RowBuffer, step
 from .framer import Framer, beat_layout, row_settings
 from .normalization import SCALE_LAYOUT, NormalizationUnit, meta_layout, order_layout, window_layout
@@ -141,7 +141,7 @@ class Core(wiring.Component):
         m.d.comb += [
             order.null.eq(framer.null),
             order.beats.eq((settings.n - 1) >> lane_bits),
-            order.single.eq(framer.null | (settings.n <= self.how.p_n)),
+            order.single.eq(framer.null | ~above(settings.n, self.how.p_n)),
             order.tail.eq(settings.n[:lane_bits] if lane_bits else 0),
             order.id.eq(framer.id),
             order.token.eq(framer.token),

@@ -17,7 +17,7 @@ from ..flags import PACKET_FAULTS, RowFlag
 from ..formats import FP16
 from ..latency import buffer_depth, feeds_wait
 from ..numerics import Numerics, clog2
-from .arithmetic import choose, choose_any, named
+from .arithmetic import above, choose, choose_any, named
 from .buffers import Queue
 from .pipe import struct
 
@@ -127,7 +127,7 @@ class Framer(wiring.Component):
     def _settings_work(self, m: Module, settings: Value) -> Value:
         eps = settings.eps
         positive = ~eps[31] | ~eps[:31].any()
-        works = settings.valid & (settings.n != 0) & (settings.n <= self.what.max_n)
+        works = settings.valid & (settings.n != 0) & ~above(settings.n, self.what.max_n)
         works &= positive & ~eps[23:31].all()
         if self.what.subsampling:
             bits = self.numerics.n_bits
@@ -150,13 +150,13 @@ class Framer(wiring.Component):
         first = ~inside & ~padding
         remaining = named(m, "remaining", Mux(first, seen.settings.n, left))
         null = first & ~self.known
-        end = (remaining <= p_n) | null
+        end = ~above(remaining, p_n) | null
         whole, touched, wanted = (Signal(p_n, name=n) for n in ("whole", "touched", "wanted"))
         kept = self._by_element(m, "seen_keep", seen.keep)
         m.d.comb += [
             whole.eq(Cat(pair.all() & ~padding for pair in kept)),
             touched.eq(Cat(pair.any() for pair in kept)),
-            wanted.eq(Cat(remaining > i for i in range(p_n))),
+            wanted.eq(Cat(above(remaining, i) for i in range(p_n))),
         ]
         missing, extra = (wanted & ~whole).any(), (touched & ~wanted).any() & ~padding
         last = seen.last | padding
