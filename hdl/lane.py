@@ -188,7 +188,8 @@ class Lane(wiring.Component):
     ) -> tuple[Staged, Staged, Staged, Staged, Staged]:
         """The exact product with gamma."""
         gamma = self.gamma_layout.unpack(self.gamma)
-        product = p.let("x_gamma", p(xhat) * Cat(gamma.fraction, ~gamma.zero))
+        # A gamma of zero is told beside the product: nothing stands between its register and the multiplier.
+        product = p.let("x_gamma", p(xhat) * Cat(gamma.fraction, Const(1, 1)))
         return (
             product,
             p.let("product_exponent", self._exponent(p(exponent) + gamma.exponent)),
@@ -210,8 +211,8 @@ class Lane(wiring.Component):
         """One rounding of the product to FP16, subnormals included."""
         wide = p(product)
         high = wide[-1]
-        kept = Mux(high, wide[-12:], wide[-13:-1])
-        sticky = wide[:-13].any() | (high & wide[-13])
+        kept = Mux(high, wide[-12:], wide[-13:-1]) & (~p(zero)).replicate(12)
+        sticky = (wide[:-13].any() | (high & wide[-13])) & ~p(zero)
         scale = p.let("scale", p(exponent) + high)
         loss = 1 - p(scale)
         subnormal = loss > 0
@@ -243,8 +244,8 @@ class Lane(wiring.Component):
         beta = self.beta_layout.unpack(self.beta)
         wide = p(product)
         high = wide[-1]
-        kept = Mux(high, wide[-bits:], wide[-bits - 1 : -1])
-        lost = wide[: -bits - 1].any() | (high & wide[-bits - 1])
+        kept = Mux(high, wide[-bits:], wide[-bits - 1 : -1]) & (~p(zero)).replicate(bits)
+        lost = (wide[: -bits - 1].any() | (high & wide[-bits - 1])) & ~p(zero)
         term = p.let("term", Cat(kept[0] | lost, kept[1:]))
         # The exponent fields' difference; beta's is one more than its code.
         size = len(p(exponent)) + 1
