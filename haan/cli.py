@@ -21,6 +21,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from . import __version__, doctor, estimate, latency, tensors
 from .config import Configuration, ConfigurationError, presets
+from .fusesoc import CORE, TOP, VERILOG, core_file, core_name
 from .layer import LayerSettings
 from .tools import require_simulator
 
@@ -84,8 +85,8 @@ def generate(
     preset: Preset = None,
     json_: Json = False,
 ) -> None:
-    """Writes the accelerator's Verilog, DIR/haan_axi.v, the documents of its registers, and DIR/manifest.json: ports, registers,
-    latencies, configuration.
+    """Writes the accelerator's Verilog, DIR/haan_axi.v, the documents of its registers, DIR/manifest.json (ports, registers,
+    latencies, configuration), and DIR/haan.core for FuseSoC.
 
     Example: `haan generate --preset ecp5 -o build/ecp5`
     """
@@ -97,10 +98,11 @@ def generate(
     if json_:
         _print_json(manifest | {"folder": str(output)})
     else:
-        print(f"{output / 'haan_axi.v'}: module haan_axi, {len(manifest['ports'])} ports")
+        print(f"{output / VERILOG}: module {TOP}, {len(manifest['ports'])} ports")
         for name in manifest["register_documents"]:
             print(f"{output / name}: {len(manifest['registers'])} registers")
         print(f"{output / 'manifest.json'}: ports, registers, latencies, configuration")
+        print(f"{output / CORE}: for FuseSoC, {core_name(configuration)}")
 
 
 @app.command("estimate")
@@ -249,8 +251,8 @@ def _generate(configuration: Configuration, folder: Path) -> dict[str, Any]:
         "schema": MANIFEST_SCHEMA,
         "version": __version__,
         "digest": configuration.digest(),
-        "top": "haan_axi",
-        "verilog": "haan_axi.v",
+        "top": TOP,
+        "verilog": VERILOG,
         "verilog_sha256": hashlib.sha256(verilog.encode()).hexdigest(),
         "ports": [
             {"name": name, "direction": direction, "width": width}
@@ -278,8 +280,9 @@ def _generate(configuration: Configuration, folder: Path) -> dict[str, Any]:
         "configuration": configuration.to_dict(),
     }
     for name, text in (
-        ("haan_axi.v", verilog),
+        (VERILOG, verilog),
         *texts.items(),
+        (CORE, core_file(configuration)),
         ("manifest.json", json.dumps(manifest, indent=2) + "\n"),
     ):
         try:

@@ -121,6 +121,7 @@ def test_generate_gives_the_same_bytes_for_file_and_preset(tmp_path):
     assert names == {
         "haan_axi.v",
         "manifest.json",
+        "haan.core",
         *(f"haan_registers.{kind}" for kind in ("h", "md", "html", "xml")),
     }
     for name in names:

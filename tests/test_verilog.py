@@ -19,6 +19,7 @@ from pyslang.ast import Compilation
 from pyslang.syntax import SyntaxTree
 
 from haan.config import Configuration, How, What, presets
+from haan.fusesoc import WAIVED
 from haan.hdl import UNITS, Top, generate, generate_unit, ports
 from haan.synthesis import run_yosys
 
@@ -37,8 +38,6 @@ CONFIGURATIONS = {
     "narrow bus": TINY.with_(p_n=8, bus_bytes=4),
 }
 TOPS = get_args(Top)
-WAIVED = ("DECLFILENAME", "PROCASSINIT", "UNUSEDSIGNAL", "WIDTHEXPAND")
-"""Warnings that the way in which Yosys writes Verilog brings about. All others stand for a fault."""
 
 
 @cache
