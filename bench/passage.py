@@ -13,7 +13,7 @@ from vcdvcd import VCDVCD
 
 from haan.config import Configuration
 from haan.layer import LayerSettings
-from haan.sim import Row, StallPattern, simulate
+from haan.sim import Row, StallPattern, simulate_core
 
 FOLDER = Path(__file__).parent.parent / "docs" / "figures"
 CONFIGURATION = Configuration().with_(
@@ -43,7 +43,7 @@ def waves() -> VCDVCD:
     ]
     with TemporaryDirectory() as folder:
         path = Path(folder) / "waves.vcd"
-        simulate(CONFIGURATION, rows, sink_stall=StallPattern(period=6, busy=1), waves=path)
+        simulate_core(CONFIGURATION, rows, sink_stall=StallPattern(period=6, busy=1), waves=path)
         return VCDVCD(str(path))
 
 

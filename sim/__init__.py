@@ -9,15 +9,10 @@ result.rows[0].bits            # FP16 bits of the normalized row
 result.rows[0].out_cycles      # the cycle in which each of its beats left
 """
 
-from .rows import (
-    ParameterVector,
-    Row,
-    RowResult,
-    SimulationResult,
-    StallPattern,
-    simulate,
-)
+from .core import simulate_core
+from .rows import ParameterVector, Row, RowResult, SimulationResult, StallPattern
 from .runner import SimulationError, Simulator
+from .top import simulate
 from .vectors import run_vectors
 from .writes import layer_writes, parameter_writes
 
@@ -33,4 +28,5 @@ __all__ = [
     "parameter_writes",
     "run_vectors",
     "simulate",
+    "simulate_core",
 ]

@@ -14,7 +14,7 @@ from typing import Any
 
 from cocotb.triggers import Event
 
-from haan.sim.jobs import Delays
+from haan.sim.jobs import Answer, Delays
 from haan.sim.ports import BrokenRule, Port
 
 OKAY, SLVERR = 0, 2
@@ -33,6 +33,10 @@ class Access:
     data: int = 0
     cycle: int = -1
 
+    @property
+    def answer(self) -> Answer:
+        return self.response, self.data, self.cycle
+
 
 class _Sender:
     """A channel on which the master sends."""
@@ -40,6 +44,7 @@ class _Sender:
     def __init__(self, dut: Any, channel: str, payload: tuple[str, ...]) -> None:
         self.valid, self.ready = Port(dut, f"{channel}valid"), Port(dut, f"{channel}ready")
         self.payload = [Port(dut, f"{channel}{name}") for name in payload]
+        self.masks = [(1 << len(port.handle)) - 1 for port in self.payload]
         self.queue: deque[tuple[int, list[int]]] = deque()
         self.late = 0
         self.offered = False
@@ -51,8 +56,8 @@ class _Sender:
             return
         delay, values = self.queue[0]
         # What is on the payload without VALID must not matter.
-        for port, value in zip(self.payload, values, strict=True):
-            port.write(value if self.offered else ~value & ((1 << len(port.handle)) - 1))
+        for port, value, mask in zip(self.payload, values, self.masks, strict=True):
+            port.write(value if self.offered else ~value & mask)
         self.late += 1
         if self.offered and self.ready.read():
             self.queue.popleft()
@@ -68,6 +73,7 @@ class _Receiver:
         self.queue: deque[tuple[int, Access]] = deque()
         self.held: list[int] | None = None
         self.late = 0
+        self.answered = 0
 
     def step(self, cycle: int) -> None:
         valid = self.valid.read()
@@ -88,6 +94,7 @@ class _Receiver:
         self.held, self.late = (None, 0) if takes else (values, self.late + 1)
         if takes:
             self.queue.popleft()
+            self.answered += 1
             access.response, access.cycle = values[0], cycle
             access.data = values[1] if len(values) > 1 else 0
             access.done.set()
@@ -111,6 +118,16 @@ class AxilMaster:
         self._ar = _Sender(dut, f"{prefix}ar", ("addr",))
         self._b = _Receiver(dut, f"{prefix}b", ("resp",))
         self._r = _Receiver(dut, f"{prefix}r", ("resp", "data"))
+
+    @property
+    def unanswered(self) -> int:
+        """Accesses under way."""
+        return len(self._b.queue) + len(self._r.queue)
+
+    @property
+    def answered(self) -> int:
+        """Accesses that are done."""
+        return self._b.answered + self._r.answered
 
     def idle(self) -> None:
         """All inputs of the slave at rest."""

@@ -12,14 +12,15 @@ import cocotb
 
 
 class Beat(NamedTuple):
-    """A beat that the source offers; `record` is an index into the job's records on a row's first beat, else −1."""
+    """A beat that the source offers."""
 
     data: int
     keep: int
     last: int
     id: int
     user: int
-    record: int
+    record: int = -1
+    """For the core: an index into the job's records on a row's first beat, else −1."""
 
 
 class Seen(NamedTuple):
@@ -33,16 +34,13 @@ class Seen(NamedTuple):
     user: int
 
 
-@dataclass(frozen=True)
-class RowsJob:
-    """Work for `haan.sim.bench_rows`."""
+@dataclass(frozen=True, kw_only=True)
+class StreamJob:
+    """What goes through the streams."""
 
-    writes: list[tuple[int, int, int, int, int]]
-    """Parameter writes: beta, slot, index, data, one_plus."""
-    records: list[dict[str, int]]
-    """Different layer records, by port."""
     beats: list[Beat]
     packets: int
+    """Packets that must come out."""
     longest: int
     """Beats in the longest packet that may come out."""
     source: bytes
@@ -51,20 +49,33 @@ class RowsJob:
     """Per cycle, 1: the sink is ready. Repeated without end."""
     patience: int
     """Cycles without a handshake, though source and sink are willing, after which the hardware hangs."""
-    reset_at: int | None
+    reset_at: int | None = None
     """Cycle at which the run is broken off by a reset, and started again."""
 
 
 @dataclass
-class RowsRecord:
-    """What `haan.sim.bench_rows` saw."""
+class StreamRecord:
+    """What was seen of the streams."""
 
     accepted: list[int] = field(default_factory=list)
     """The cycle of each input beat's handshake."""
     seen: list[Seen] = field(default_factory=list)
-    cycles: int = 0
+    waited_in: list[int] = field(default_factory=list)
+    """Cycles in which a beat of the input waited."""
+    waited_out: list[int] = field(default_factory=list)
+    """Cycles in which a beat of the output waited."""
     fault: str = ""
     """A sentence: the rule that the hardware broke."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowsJob(StreamJob):
+    """Work for `haan.sim.bench_rows`."""
+
+    writes: list[tuple[int, int, int, int, int]]
+    """Parameter writes: beta, slot, index, data, one_plus."""
+    records: list[dict[str, int]]
+    """Different layer records, by port."""
 
 
 @dataclass(frozen=True)
@@ -151,41 +162,29 @@ class Moment:
     """After these beats no further one is offered until all accesses are answered."""
 
 
-@dataclass(frozen=True)
-class AxiJob:
+@dataclass(frozen=True, kw_only=True)
+class AxiJob(StreamJob):
     """Work for `haan.sim.bench_axi`."""
 
-    beats: list[tuple[int, int, int, int, int]]
-    """Beats of the input: data, keep, last, id, user."""
-    packets: int
-    """Packets that must come out."""
-    moments: list[Moment]
+    setup: Bus = ()
+    """Accesses that are answered before the schedules begin."""
+    moments: Sequence[Moment] = ()
     """In order: one begins after the one before, or, where that holds, after its end."""
-    source: bytes
-    """Per cycle, 1: the source may start to offer a beat. Repeated without end."""
-    sink: bytes
-    """Per cycle, 1: the sink is ready. Repeated without end."""
-    patience: int
-    """Cycles in which nothing moves, after which the hardware hangs."""
-    reset_at: int | None = None
-    """Cycle at which the run is broken off by a reset, and started again."""
+
+
+Answer = tuple[int, int, int]
+"""Response, data and cycle of an access. Cycles count from the end of the reset."""
 
 
 @dataclass
-class AxiRecord:
+class AxiRecord(StreamRecord):
     """What `haan.sim.bench_axi` saw."""
 
-    accepted: list[int] = field(default_factory=list)
-    """The cycle of each input beat's handshake."""
-    seen: list[Seen] = field(default_factory=list)
-    answers: list[list[tuple[int, int, int]]] = field(default_factory=list)
-    """Response, data and cycle of each access, by moment."""
-    waited_in: list[int] = field(default_factory=list)
-    """Cycles in which a beat of the input waited."""
-    waited_out: list[int] = field(default_factory=list)
-    """Cycles in which a beat of the output waited."""
-    fault: str = ""
-    """A sentence: the rule that the hardware broke."""
+    start: int = 0
+    """The first cycle of the schedules."""
+    setup: list[Answer] = field(default_factory=list)
+    answers: list[list[Answer]] = field(default_factory=list)
+    """By moment."""
 
 
 def load() -> Any:

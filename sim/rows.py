@@ -1,12 +1,10 @@
 # SPDX-FileCopyrightText: 2026 The HAAN developers
 # SPDX-License-Identifier: Apache-2.0
-"""Simulation of the whole core on rows, under idle and backpressure that are fixed beforehand."""
+"""Rows, parameters and stalls for simulations, and what comes out; and both as beats of the streams."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
-from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,15 +12,14 @@ from numpy.typing import ArrayLike, NDArray
 from ..config import Configuration, ConfigurationError
 from ..flags import RowFlag
 from ..layer import LayerSettings, float32_bits, record_layout
-from . import runner
-from .jobs import Beat, RowsJob, RowsRecord, Seen
-from .runner import SimulationError, Simulator
+from .jobs import Beat, Seen, StreamRecord
+from .runner import SimulationError
 
-TOP: Literal["haan_core"] = "haan_core"
 _SCHEDULE_CYCLES = 8191
 """Length of a random schedule; it repeats then. A prime, so that it does not keep step with rows."""
 
 Bits = NDArray[np.uint16]
+Willing = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -66,7 +63,7 @@ FLOWING = StallPattern()
 
 @dataclass(frozen=True, eq=False)
 class Row:
-    """One row, as a packet into the core.
+    """One row, as a packet that goes in.
 
     `bits` are its elements, float16 or uint16 bit patterns. A packet with a fault is made by giving fewer or more elements than
     `settings.n`, or by the overrides.
@@ -82,7 +79,7 @@ class Row:
     x_scale: float = 1.0
     """Scale of the input, in TUSER."""
     fields: Mapping[str, int] = field(default_factory=dict)
-    """Fields of the layer record that are driven with other values than the settings give."""
+    """Fields of the layer record that have other values than the settings give; for `simulate_core`."""
     keep: Mapping[int, int] = field(default_factory=dict)
     """Beat -> TKEEP in its place."""
     ids: Mapping[int, int] = field(default_factory=dict)
@@ -148,7 +145,7 @@ class ParameterVector:
 
 @dataclass(frozen=True, eq=False)
 class RowResult:
-    """One row, as a packet out of the core. Cycles count from the end of reset and parameter writes."""
+    """One row, as a packet that came out. Cycles count from the end of reset and of writes before the first row."""
 
     bits: Bits
     """FP16 bits of the elements, N or, after bad settings, none."""
@@ -172,85 +169,11 @@ class SimulationResult:
     """What came out: as many rows as went in, in order."""
 
     rows: list[RowResult]
-    cycles: int
-    """Length of the simulation, with some cycles after the last row."""
     source: NDArray[np.bool_]
     """Whether the source was willing, per cycle, repeated without end."""
     sink: NDArray[np.bool_]
     ready_from: int
     """The first cycle in which `s_axis_tready` could be high."""
-
-
-def simulate(
-    configuration: Configuration,
-    rows: Sequence[Row],
-    parameters: Sequence[ParameterVector] = (),
-    *,
-    simulator: Simulator = "verilator",
-    source_idle: StallPattern = FLOWING,
-    sink_stall: StallPattern = FLOWING,
-    seed: int = 0,
-    reset_at: int | None = None,
-    waves: Path | None = None,
-    build_root: Path | None = None,
-    verilog: str | None = None,
-) -> SimulationResult:
-    """Runs rows through the generated Verilog, back to back.
-
-    Parameters
-    ----------
-    rows : packets into the core
-    parameters : gamma and beta vectors, written before the first row
-    source_idle, sink_stall : idle cycles of the source, backpressure of the sink; `seed` fixes the random ones
-    reset_at : cycle in which a reset breaks off everything; then the rows are sent again, and only those are reported
-    waves : file to record waves into (Verilator: VCD, Icarus: FST)
-    build_root : folder that keeps compiled Verilog (default: in the user's cache)
-    verilog : text to simulate instead of what `haan.hdl.generate` gives for the configuration
-
-    Raises ConfigurationError for rows or parameters that the build can't take, and SimulationError if the hardware broke a rule: VALID
-    and payload hold until READY, VALID and READY are low in reset, no unknown bit, one packet a row, no hang.
-    """
-    # The core knows beats of p_n elements only; a narrow bus is a matter of the top around it.
-    configuration = configuration.with_(bus_bytes=None)
-    source = source_idle.schedule(seed)
-    sink = sink_stall.schedule(seed + 1)
-    job = _job(configuration, rows, parameters, source, sink, reset_at)
-    text = _generated(configuration) if verilog is None else verilog
-    made = runner.build(
-        text,
-        TOP,
-        _ports(configuration),
-        simulator,
-        waves=waves is not None,
-        build_root=build_root,
-    )
-    record: RowsRecord = runner.run(made, "haan.sim.bench_rows", job, waves=waves)
-    if record.fault:
-        raise SimulationError(record.fault)
-    results = _results(configuration, rows, job, record)
-    # Right after a reset, without parameter writes in between, TREADY still is low.
-    return SimulationResult(results, record.cycles, source, sink, int(reset_at is not None))
-
-
-@lru_cache(maxsize=8)
-def _generated(configuration: Configuration) -> str:
-    # Imported here: with `verilog` given, Amaranth isn't needed.
-    from ..hdl import generate
-
-    return generate(configuration, TOP)
-
-
-def _ports(configuration: Configuration) -> list[str]:
-    """The core's ports, as far as the bench uses them."""
-    stream = ("tdata", "tkeep", "tlast", "tid", "tuser", "tvalid", "tready")
-    write = ("valid", "beta", "slot", "index", "data", "one_plus")
-    return [
-        "clk",
-        "rst",
-        *(f"{side}_axis_{name}" for side in "sm" for name in stream),
-        *(f"layer_{name}" for name in record_layout(configuration)),
-        *(f"parameter_write_{name}" for name in write),
-    ]
 
 
 def _half_bits(values: ArrayLike, what: str) -> Bits:
@@ -264,41 +187,9 @@ def _half_bits(values: ArrayLike, what: str) -> Bits:
     return array
 
 
-def _job(
-    configuration: Configuration,
-    rows: Sequence[Row],
-    parameters: Sequence[ParameterVector],
-    source: NDArray[np.bool_],
-    sink: NDArray[np.bool_],
-    reset_at: int | None,
-) -> RowsJob:
-    if not rows:
-        raise ConfigurationError("there are no rows to simulate")
-    what, how = configuration.what, configuration.how
-    records: list[dict[str, int]] = []
-    beats: list[Beat] = []
-    for row in rows:
-        fields = row.record(configuration)
-        record = {f"layer_{name}": value for name, value in fields.items()}
-        if record not in records:
-            records.append(record)
-        beats += _beats(configuration, row, records.index(record))
-    longest = -(-what.max_n // how.p_n)
-    return RowsJob(
-        writes=parameter_elements(configuration, parameters),
-        records=records,
-        beats=beats,
-        packets=len(rows),
-        longest=longest,
-        source=source.astype(np.uint8).tobytes(),
-        sink=sink.astype(np.uint8).tobytes(),
-        patience=1000 + 2 * -(-what.max_n // how.p_d),
-        reset_at=reset_at,
-    )
-
-
-def _beats(configuration: Configuration, row: Row, record: int) -> list[Beat]:
-    what, p_n = configuration.what, configuration.how.p_n
+def row_beats(configuration: Configuration, row: Row, record: int = -1) -> list[Beat]:
+    """A row's beats on the bus outside. Raises ConfigurationError for a layer or a token slot that the build hasn't."""
+    what, elements = configuration.what, configuration.how.bus // 2
     for name, value, count in (
         ("layer", row.layer, what.layers),
         ("token", row.token, what.token_slots),
@@ -308,18 +199,38 @@ def _beats(configuration: Configuration, row: Row, record: int) -> list[Beat]:
     user = float32_bits(row.x_scale) << what.token_bits | row.token
     # Only the first beat's TUSER counts: the others carry its opposite.
     other = ~user & ((1 << what.token_bits + 32) - 1)
-    data, keep, tid = row.packet(p_n)
+    data, keep, tid = row.packet(elements)
+    packed = np.packbits(keep, axis=1, bitorder="little")
+    last = len(data) - 1
     return [
         Beat(
-            data=int.from_bytes(data[i].astype("<u2").tobytes(), "little"),
-            keep=int.from_bytes(np.packbits(keep[i], bitorder="little").tobytes(), "little"),
-            last=int(i == len(data) - 1),
-            id=int(tid[i]),
-            user=other if i else user,
-            record=-1 if i else record,
+            data=int.from_bytes(values.tobytes(), "little"),
+            keep=int.from_bytes(kept.tobytes(), "little"),
+            last=int(index == last),
+            id=number,
+            user=other if index else user,
+            record=-1 if index else record,
         )
-        for i in range(len(data))
+        for index, (values, kept, number) in enumerate(
+            zip(data.astype("<u2"), packed, tid.tolist(), strict=True)
+        )
     ]
+
+
+def stream_fields(
+    configuration: Configuration, rows: Sequence[Row], source: Willing, sink: Willing
+) -> dict[str, Any]:
+    """The fields of a `StreamJob` that are the same for all tops, without `beats`."""
+    if not rows:
+        raise ConfigurationError("there are no rows to simulate")
+    what, how = configuration.what, configuration.how
+    return {
+        "packets": len(rows),
+        "longest": -(-what.max_n // (how.bus // 2)),
+        "source": source.astype(np.uint8).tobytes(),
+        "sink": sink.astype(np.uint8).tobytes(),
+        "patience": 1000 + 2 * -(-what.max_n // how.p_d),
+    }
 
 
 def parameter_elements(
@@ -356,57 +267,63 @@ def parameter_elements(
     return writes
 
 
-def _results(
-    configuration: Configuration, rows: Sequence[Row], job: RowsJob, record: RowsRecord
+def row_results(
+    configuration: Configuration, beats: Sequence[Beat], record: StreamRecord, start: int = 0
 ) -> list[RowResult]:
-    results = []
-    seen, accepted = iter(record.seen), iter(record.accepted)
-    beats = iter(job.beats)
-    for index in range(len(rows)):
-        packet = _packet(seen)
-        taken = []
-        for beat in beats:
-            taken.append(next(accepted))
-            if beat.last:
-                break
-        results.append(_result(configuration, index, packet, taken))
+    """The packets that came out, with the cycles of those that went in; cycles from `start` on.
+
+    Raises SimulationError for a fault that the bench saw, or for a packet that breaks a rule."""
+    if record.fault:
+        raise SimulationError(record.fault)
+    results: list[RowResult] = []
+    taken: list[int] = []
+    seen = iter(record.seen)
+    for beat, cycle in zip(beats, record.accepted, strict=True):
+        taken.append(cycle - start)
+        if beat.last:
+            packet = list(_packet(seen))
+            results.append(_result(configuration, len(results), packet, taken, start))
+            taken = []
     return results
 
 
-def _packet(seen: Iterator[Seen]) -> list[Seen]:
-    packet = []
+def _packet(seen: Iterator[Seen]) -> Iterator[Seen]:
     for beat in seen:
-        packet.append(beat)
+        yield beat
         if beat.last:
-            break
-    return packet
+            return
 
 
 def _result(
-    configuration: Configuration, index: int, packet: list[Seen], in_cycles: list[int]
+    configuration: Configuration, index: int, packet: list[Seen], in_cycles: list[int], start: int
 ) -> RowResult:
-    what, size = configuration.what, 2 * configuration.how.p_n
+    size, token_bits = configuration.how.bus, configuration.what.token_bits
+    full, token_mask = (1 << size) - 1, (1 << token_bits) - 1
     last = packet[-1]
+    labels = (last.id, last.user & token_mask)
     for beat in packet[:-1]:
-        if beat.keep != (1 << size) - 1:
+        if beat.keep != full:
             raise SimulationError(
                 f"row {index}: TKEEP is partial before the last beat, in cycle {beat.cycle}"
             )
-    count = last.keep.bit_length()
-    if last.keep != (1 << count) - 1 or count % 2:
-        raise SimulationError(f"row {index}: TKEEP of the last beat is {last.keep:#x}")
-    for beat in packet:
-        if beat.id != last.id or (beat.user ^ last.user) & ((1 << what.token_bits) - 1):
+        if (beat.id, beat.user & token_mask) != labels:
             raise SimulationError(
                 f"row {index}: TID or token slot changed inside the row, in cycle {beat.cycle}"
             )
+        if beat.user >> token_bits:
+            raise SimulationError(
+                f"row {index}: flags stand beside a beat without TLAST, in cycle {beat.cycle}"
+            )
+    count = last.keep.bit_length()
+    if last.keep != (1 << count) - 1 or count % 2 or not (count or len(packet) == 1):
+        raise SimulationError(f"row {index}: TKEEP of the last beat is {last.keep:#x}")
     data = b"".join(beat.data.to_bytes(size, "little") for beat in packet)
     kept = size * (len(packet) - 1) + count
     return RowResult(
         bits=np.frombuffer(data[:kept], dtype="<u2").astype(np.uint16),
-        flags=RowFlag(last.user >> what.token_bits),
-        layer=last.id,
-        token=last.user & ((1 << what.token_bits) - 1),
+        flags=RowFlag(last.user >> token_bits),
+        layer=labels[0],
+        token=labels[1],
         in_cycles=in_cycles,
-        out_cycles=[beat.cycle for beat in packet],
+        out_cycles=[beat.cycle - start for beat in packet],
     )

@@ -74,14 +74,13 @@ def slots(configuration: Configuration, parameters: Sequence[ParameterVector]) -
 
 
 def _settings(configuration: Configuration, rows: Sequence[Row]) -> list[LayerSettings | None]:
-    """What each row's record asks for; rows of one layer share the work."""
-    known: dict[tuple[tuple[str, int], ...], LayerSettings | None] = {}
+    """What each row's record asks for; equal ones share the work."""
+    known: dict[tuple[LayerSettings | None, tuple[tuple[str, int], ...]], LayerSettings | None] = {}
     found = []
     for row in rows:
-        record = row.record(configuration)
-        key = tuple(record.items())
+        key = row.settings, tuple(row.fields.items())
         if key not in known:
-            known[key] = accepted_settings(record, configuration)
+            known[key] = accepted_settings(row.record(configuration), configuration)
         found.append(known[key])
     return found
 

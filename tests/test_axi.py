@@ -12,7 +12,6 @@ import pytest
 from haan.config import Configuration
 from haan.flags import RowFlag
 from haan.golden import ReceivedRow, accepted_settings, row_outputs
-from haan.hdl import generate, ports
 from haan.layer import LayerSettings, float32_bits
 from haan.registers import register_map
 from haan.sim import (
@@ -25,6 +24,8 @@ from haan.sim import (
     stimulus,
 )
 from haan.sim.jobs import AxiJob, AxiRecord, BusAccess, Delays, Moment
+from haan.sim.rows import row_beats, stream_fields
+from haan.sim.top import build_top
 from haan.sim.verdict import slots
 
 TINY = Configuration.preset("tiny").with_(layers=5, slots=3)
@@ -41,7 +42,6 @@ STALLS = {
     "flowing": (StallPattern(), StallPattern()),
     "stalls": (StallPattern(probability=0.3, burst=3), StallPattern(probability=0.4, burst=4)),
 }
-PATIENCE = 1500
 
 
 def elements_of(build):
@@ -49,42 +49,16 @@ def elements_of(build):
     return build.how.bus // 2
 
 
-def beats(build, row):
-    """A row's beats outside. Only the first one's TUSER counts: the others carry its opposite."""
-    token_bits = build.what.token_bits
-    user = float32_bits(row.x_scale) << token_bits | row.token
-    other = ~user & ((1 << token_bits + 32) - 1)
-    data, keep, tid = row.packet(elements_of(build))
-    return [
-        (
-            int.from_bytes(data[i].astype("<u2").tobytes(), "little"),
-            int.from_bytes(np.packbits(keep[i], bitorder="little").tobytes(), "little"),
-            int(i == len(data) - 1),
-            int(tid[i]),
-            other if i else user,
-        )
-        for i in range(len(data))
-    ]
-
-
 def run(build, rows, moments=(), stalls="flowing", simulator="verilator", seed=0, reset_at=None):
     """The bench's record of rows and register accesses."""
-    source, sink = (
-        pattern.schedule(seed + i).astype(np.uint8).tobytes()
-        for i, pattern in enumerate(STALLS[stalls])
-    )
+    source, sink = (pattern.schedule(seed + i) for i, pattern in enumerate(STALLS[stalls]))
     job = AxiJob(
-        [beat for row in rows for beat in beats(build, row)],
-        len(rows),
-        list(moments),
-        source,
-        sink,
-        PATIENCE,
-        reset_at,
+        beats=[beat for row in rows for beat in row_beats(build, row)],
+        moments=list(moments),
+        reset_at=reset_at,
+        **stream_fields(build, rows, source, sink),
     )
-    names = [name for name, _, _ in ports(build)]
-    made = runner.build(generate(build), "haan_axi", names, simulator)
-    record: AxiRecord = runner.run(made, "haan.sim.bench_axi", job)
+    record: AxiRecord = runner.run(build_top(build, simulator), "haan.sim.bench_axi", job)
     assert record.fault == ""
     return record
 
@@ -231,7 +205,7 @@ def check_rows(build, stalls, simulator, count):
     counters = Moment(
         reads(build, *COUNTERS, "status", "rows_in_flight", "control"),
         packets=len(rows),
-        beats=sum(len(beats(build, row)) for row in rows),
+        beats=sum(len(row_beats(build, row)) for row in rows),
     )
     record = run(build, rows, [setup(build, layers, parameters), counters], stalls, simulator)
     assert set(codes(record.answers[0])) == {OKAY}
@@ -403,7 +377,7 @@ def test_a_bad_entry_is_refused_and_the_old_one_stays(name, other, good, bad):
         stands = attempt if index < len(works) else record
         bits = stimulus.finite(random, stands["n"] or 5)
         rows.append(Row(bits, settings, layer=1, fields=stands))
-        at += len(beats(build, rows[-1]))
+        at += len(row_beats(build, rows[-1]))
     answers = run(build, rows, moments)
     assert packets(build, answers) == expected(build, rows, parameters)
     steps = iter(answers.answers[2:])
@@ -453,7 +427,7 @@ def test_a_row_has_the_entry_that_stands_at_its_first_beat(name):
         moments.append(Moment(bus, beats=20 + 63 * index, holds=False))
     record = run(build, plain, moments)
     changes = [each[-1][2] - 1 for each in record.answers[1:]]
-    each = len(beats(build, plain[0]))
+    each = len(row_beats(build, plain[0]))
     starts = record.accepted[::each]
     rows = [
         Row(row.bits, versions[sum(change < start for change in changes)])
@@ -520,7 +494,7 @@ def test_a_slot_in_flight_cannot_be_written(name, affine):
     parameters = random_parameters(build, random)
     settings = LayerSettings(n=61, eps=1e-3, affine=affine, slot=1)
     rows = [Row(stimulus.finite(random, 61), settings) for _ in range(3)]
-    each = len(beats(build, rows[0]))
+    each = len(row_beats(build, rows[0]))
     used = affine != "none"
 
     def attempt(slot, value):
@@ -612,7 +586,7 @@ def test_flush_holds_the_input_until_all_has_left(name, stalls):
     build = BUILDS[name]
     settings = LayerSettings(n=21, eps=1e-3)
     rows = [Row(stimulus.finite(np.random.default_rng(i), 21), settings) for i in range(12)]
-    each = len(beats(build, rows[0]))
+    each = len(row_beats(build, rows[0]))
     flush = Moment([write(build, "control", flush=1)], beats=4 * each + each // 2, holds=False)
     looks = [
         Moment(reads(build, "control", "status", "rows_in_flight"), beats=4 * each + 1, holds=False)
@@ -654,7 +628,7 @@ def test_flush_of_an_idle_accelerator_ends_at_once():
 def test_cycles_and_clear():
     settings = LayerSettings(n=6)
     rows = [Row(stimulus.finite(np.random.default_rng(i), 6 + i % 2), settings) for i in range(4)]
-    end = sum(len(beats(TINY, row)) for row in rows)
+    end = sum(len(row_beats(TINY, row)) for row in rows)
     look = reads(TINY, "cycles_low", "cycles_high", *COUNTERS)
     moments = [
         setup(TINY, {0: settings}),
@@ -691,7 +665,7 @@ def test_a_reset_leaves_no_trace(name):
     random = np.random.default_rng(12)
     layers, parameters = random_layers(build, random), random_parameters(build, random)
     rows = random_rows(build, layers, random, 30)
-    end = sum(len(beats(build, row)) for row in rows)
+    end = sum(len(row_beats(build, row)) for row in rows)
     moments = [
         setup(build, layers, parameters),
         Moment([write(build, "control", flush=1)], beats=end // 2, holds=False),

@@ -11,7 +11,7 @@ import pytest
 
 from haan.config import Configuration, ConfigurationError
 from haan.layer import LayerSettings, record_layout
-from haan.sim import ParameterVector, Row, SimulationError, StallPattern, run_vectors, simulate
+from haan.sim import ParameterVector, Row, SimulationError, StallPattern, run_vectors, simulate_core
 
 CONFIGURATION = Configuration.preset("tiny")
 ROOT = Path(__file__).parent.parent
@@ -113,7 +113,7 @@ BUSY = {
     ids=["flowing", "random", "regular", "reset"],
 )
 def test_what_keeps_the_rules_passes(simulator, stalls):
-    result = simulate(CONFIGURATION, ROWS, simulator=simulator, verilog=fifo(), **stalls)
+    result = simulate_core(CONFIGURATION, ROWS, simulator=simulator, verilog=fifo(), **stalls)
     assert len(result.rows) == len(ROWS)
     for sent, got in zip(ROWS, result.rows, strict=True):
         assert np.array_equal(sent.bits, got.bits)
@@ -145,18 +145,20 @@ def test_what_keeps_the_rules_passes(simulator, stalls):
 )
 def test_broken_rules_are_found(broken, sentence):
     with pytest.raises(SimulationError, match=sentence):
-        simulate(CONFIGURATION, ROWS, simulator="icarus", verilog=fifo(**broken), **BUSY)
+        simulate_core(CONFIGURATION, ROWS, simulator="icarus", verilog=fifo(**broken), **BUSY)
 
 
 def test_bad_verilog_is_told_with_the_reason():
     with pytest.raises(SimulationError, match="could not be built(.|\n)*yntax"):
-        simulate(CONFIGURATION, ROWS, simulator="icarus", verilog="module haan_core(; endmodule")
+        simulate_core(
+            CONFIGURATION, ROWS, simulator="icarus", verilog="module haan_core(; endmodule"
+        )
 
 
 def test_combinational_loop_is_refused(tmp_path):
     verilog = fifo(valid="wp != rp && !m_axis_tready ^ m_axis_tvalid")
     with pytest.raises(SimulationError, match="UNOPTFLAT"):
-        simulate(CONFIGURATION, ROWS, verilog=verilog, build_root=tmp_path)
+        simulate_core(CONFIGURATION, ROWS, verilog=verilog, build_root=tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -176,7 +178,7 @@ def test_combinational_loop_is_refused(tmp_path):
 )
 def test_what_the_build_cannot_take_is_refused(rows, parameters, sentence):
     with pytest.raises(ConfigurationError, match=sentence):
-        simulate(CONFIGURATION, rows, parameters, simulator="icarus", verilog=fifo())
+        simulate_core(CONFIGURATION, rows, parameters, simulator="icarus", verilog=fifo())
 
 
 @pytest.mark.parametrize(
@@ -197,7 +199,7 @@ def test_bad_values_are_refused(make):
 @pytest.mark.parametrize(("simulator", "suffix"), [("icarus", "fst"), ("verilator", "vcd")])
 def test_waves(tmp_path: Path, simulator, suffix):
     waves = tmp_path / "deep" / f"waves.{suffix}"
-    simulate(CONFIGURATION, ROWS, simulator=simulator, verilog=fifo(), waves=waves)
+    simulate_core(CONFIGURATION, ROWS, simulator=simulator, verilog=fifo(), waves=waves)
     assert waves.stat().st_size > 1000
 
 

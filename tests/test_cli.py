@@ -65,7 +65,7 @@ def perfect(configuration, rows, parameters, **options):
         )
         for row, y, flags, move in zip(rows, golden.y, golden.flags, moves, strict=True)
     ]
-    return SimulationResult(results, moves[-1].out_cycles[-1], always, always, ready_from=0)
+    return SimulationResult(results, always, always, ready_from=0)
 
 
 def refused(capsys, arguments):

@@ -16,7 +16,7 @@ import pytest
 from haan.config import Configuration
 from haan.flags import RowFlag
 from haan.layer import LayerSettings
-from haan.sim import ParameterVector, Row, SimulationResult, StallPattern, simulate, stimulus
+from haan.sim import ParameterVector, Row, SimulationResult, StallPattern, simulate_core, stimulus
 from haan.sim.verdict import compare
 
 Case = dict[str, Any]
@@ -226,7 +226,7 @@ def make_parameters(build: Configuration, random: np.random.Generator) -> list[P
 
 def check(build: Configuration, rows: list[Row], seed: int, **options: Any) -> SimulationResult:
     parameters = make_parameters(build, np.random.default_rng(seed))
-    result = simulate(build, rows, parameters, seed=seed, **options)
+    result = simulate_core(build, rows, parameters, seed=seed, **options)
     verdict = compare(build, rows, parameters, result)
     assert verdict.exact, verdict.sentence
     return result
@@ -281,7 +281,7 @@ def test_results_do_not_depend_on_lanes():
     builds = [BUILDS[0], BUILDS[0].with_(p_n=16, p_d=4), BUILDS[0].with_(p_n=1, p_d=1)]
     rows = make_rows(builds[0], [*SHORT_ROWS, 513, 768], np.random.default_rng(4))
     parameters = make_parameters(builds[0], np.random.default_rng(5))
-    first, *others = (simulate(build, rows, parameters) for build in builds)
+    first, *others = (simulate_core(build, rows, parameters) for build in builds)
     for other in others:
         for a, b in zip(first.rows, other.rows, strict=True):
             assert np.array_equal(a.bits, b.bits)
@@ -394,7 +394,7 @@ def test_published_answers():
         Row(np.array(values, HALF), LayerSettings(n=len(values), **settings))
         for values, settings, _ in PUBLISHED
     ]
-    results = simulate(BUILDS[0], rows).rows
+    results = simulate_core(BUILDS[0], rows).rows
     for (values, settings, want), got in zip(PUBLISHED, results, strict=True):
         assert got.bits.view(HALF).tolist() == want
         zero = settings.get("eps") == 0.0 and len(set(values)) == 1 and "mode" not in settings
@@ -415,7 +415,7 @@ def test_constant_rows_give_exactly_beta():
         for value in (0.1, -1234.0, 65504.0, 6e-8)
         for eps in (0.0, 1e-5)
     ]
-    for row, got in zip(rows, simulate(build, rows, vectors).rows, strict=True):
+    for row, got in zip(rows, simulate_core(build, rows, vectors).rows, strict=True):
         assert np.array_equal(got.bits.view(HALF), beta[: len(row.bits)].view(HALF))
 
 

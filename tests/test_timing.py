@@ -12,7 +12,7 @@ from haan.config import Configuration
 from haan.golden import Packet, Passage, passages
 from haan.latency import core_latency
 from haan.layer import LayerSettings
-from haan.sim import Row, StallPattern, simulate
+from haan.sim import Row, StallPattern, simulate_core
 from haan.sim.verdict import compare
 
 SMALL = {"layers": 2, "slots": 1, "token_slots": 2}
@@ -82,7 +82,7 @@ def test_every_beat_moves_when_the_model_says(changes):
     build = Configuration().with_(**SMALL, **changes)
     rows = any_rows(build, 300, np.random.default_rng(1))
     for seed, (source, sink) in enumerate(STALLS.values()):
-        result = simulate(build, rows, source_idle=source, sink_stall=sink, seed=seed)
+        result = simulate_core(build, rows, source_idle=source, sink_stall=sink, seed=seed)
         verdict = compare(build, rows, [], result)
         assert verdict.exact, verdict.sentence
 
