@@ -16,13 +16,16 @@ class Port:
         self.handle = getattr(dut, name)
         self.name = name
         self.driven: int | None = None
+        # Not by way of `handle.value`: its logic types cost a bench most of its time.
+        self._bits = self.handle._handle.get_signal_val_binstr
 
     def write(self, value: int) -> None:
         if value != self.driven:
             self.handle.value = self.driven = value
 
     def read(self) -> int:
+        bits: str = self._bits()
         try:
-            return int(self.handle.value)
+            return int(bits, 2)
         except ValueError:
-            raise BrokenRule(f"{self.name} has unknown bits: {self.handle.value}") from None
+            raise BrokenRule(f"{self.name} has unknown bits: {bits}") from None

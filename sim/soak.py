@@ -377,7 +377,7 @@ class _Planner:
         if old is not None and self.chance(0.5) and settings.samples == settings.n:
             settings = settings.model_copy(update={"n": old.n, "n_sub": None, "stride": 1})
         record = settings.record(self.configuration)
-        if self.chance(0.15):
+        if self.chance(0.06):
             record["valid"] = 0
         self.layers[layer] = settings if record["valid"] else None
         return [*self.shadow(record), self.write("commit", layer)]
