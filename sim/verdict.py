@@ -47,8 +47,9 @@ def judge(
     result: SimulationResult,
 ) -> Verdict:
     """The same with what each row's record asks for (`accepted_settings`), and what the slots hold."""
-    packets = [row.packet(configuration.how.p_n) for row in rows]
-    received = [ReceivedRow(*packet) for packet in packets]
+    how = configuration.how
+    packets = [row.packet(how.bus // 2) for row in rows]
+    received = [ReceivedRow.collected(*packet, how.p_n) for packet in packets]
     answers = row_outputs(received, settings, configuration, slots)
     beats = [Packet(len(packet[0]), layer) for packet, layer in zip(packets, settings, strict=True)]
     moves = passages(configuration, beats, result.source, result.sink, result.ready_from)
