@@ -3,7 +3,7 @@
 """Random rows through `haan_axi` in Verilator, with random stalls, faults and register traffic, all compared with the golden model.
 
 `python bench/soak.py --rows 1000000 --seed 0` does it in chunks, chunk i from seed + i and through the builds of `haan.sim.soak` in turn, and
-prints what was done; exit status 1 at the first difference, with the command that repeats it. `--json` prints figures for programs.
+prints what was done; exit status 1 at the first difference, with the command that repeats it. Interrupted, it prints what was done so far. `--json` prints figures for programs.
 """
 
 import argparse
@@ -11,7 +11,8 @@ import json
 import sys
 import time
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import suppress
 from dataclasses import asdict
 
 from rich.console import Console
@@ -29,14 +30,16 @@ def chunk(seed: int, rows: int) -> SoakReport:
 
 def reports(seeds: dict[int, int], jobs: int) -> Iterator[tuple[int, SoakReport]]:
     """Seed and report of each chunk, as they end; those that follow a difference are left out."""
-    with ProcessPoolExecutor(jobs) as pool:
-        running = {pool.submit(chunk, seed, rows): seed for seed, rows in seeds.items()}
+    pool = ThreadPoolExecutor(jobs)
+    running = {pool.submit(chunk, seed, rows): seed for seed, rows in seeds.items()}
+    try:
         for done in as_completed(running):
             report = done.result()
             yield running[done], report
             if report.sentence:
-                pool.shutdown(cancel_futures=True)
                 return
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def as_table(total: SoakReport, seconds: float) -> Table:
@@ -71,17 +74,14 @@ def main() -> None:
         for index, start in enumerate(starts)
     }
     total, began = SoakReport(), time.perf_counter()
-    with Progress(console=Console(stderr=True)) as progress:
+    with Progress(console=Console(stderr=True)) as progress, suppress(KeyboardInterrupt):
         task = progress.add_task("Rows", total=given.rows)
         for seed, report in reports(seeds, given.jobs):
             total += report
             progress.update(task, advance=seeds[seed])
             if report.sentence:
-                again = (
-                    f"python bench/soak.py --rows {seeds[seed]} --chunk {seeds[seed]} --seed {seed}"
-                )
-                print(f"{report.sentence}\nTo repeat it: {again}", file=sys.stderr)
-                break
+                same = f"--rows {seeds[seed]} --chunk {seeds[seed]} --seed {seed}"
+                print(f"To repeat it: python bench/soak.py {same}", file=sys.stderr)
     seconds = time.perf_counter() - began
     if given.json:
         print(json.dumps(asdict(total) | {"seconds": seconds}, indent=2))

@@ -147,7 +147,8 @@ class AxilMaster:
     def step(self) -> None:
         """What happens at one falling edge."""
         for sender in (self._aw, self._w, self._ar):
-            sender.step()
+            if sender.queue or sender.offered:
+                sender.step()
         for receiver in (self._b, self._r):
             receiver.step(self.cycle)
         self.cycle += 1

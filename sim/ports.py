@@ -4,6 +4,8 @@
 
 from typing import Any
 
+from cocotb.handle import Immediate
+
 
 class BrokenRule(Exception):
     """The hardware broke a rule; the message is a sentence."""
@@ -21,7 +23,8 @@ class Port:
 
     def write(self, value: int) -> None:
         if value != self.driven:
-            self.handle.value = self.driven = value
+            self.driven = value
+            self.handle.set(Immediate(value))
 
     def read(self) -> int:
         bits: str = self._bits()

@@ -415,12 +415,12 @@ class _Planner:
     def write_parameters(self) -> list[BusAccess]:
         """Some parameters, perhaps of a slot that is in use, or beyond the build."""
         what = self.what
-        slot, beta = self.below(what.slots + self.chance(0.1)), self.chance(0.5)
+        slot, beta = self.below(what.slots + self.chance(0.3)), self.chance(0.5)
         start = self.map["parameter_address"].pack(
             slot=slot,
             beta=int(beta),
             one_plus=int(self.one_plus(beta, slot)),
-            index=self.below(what.max_n + 2),
+            index=self.below(what.max_n) if self.chance(0.8) else what.max_n - self.below(8),
         )
         values = stimulus.parameters("wide", 1 + self.below(12), what.parameters.width, self.random)
         return [

@@ -35,6 +35,7 @@ def simulate(
     sink_stall: StallPattern = FLOWING,
     seed: int = 0,
     waves: Path | None = None,
+    optimized: bool = False,
     build_root: Path | None = None,
     verilog: str | None = None,
 ) -> SimulationResult:
@@ -46,6 +47,7 @@ def simulate(
     parameters : gamma and beta vectors; they and the layers are written over AXI4-Lite before the first row
     source_idle, sink_stall : idle cycles of the source, backpressure of the sink; `seed` fixes the random ones
     waves : file to record waves into (Verilator: VCD, Icarus: FST)
+    optimized : for long runs: Verilator takes longer to build, and half as long a cycle
     build_root : folder that keeps compiled Verilog (default: in the user's cache)
     verilog : text to simulate instead of what `haan.hdl.generate` gives for the configuration
 
@@ -62,6 +64,7 @@ def simulate(
         simulator,
         verilog=verilog,
         waves=waves is not None,
+        optimized=optimized,
         build_root=build_root,
     )
     record: AxiRecord = runner.run(made, "haan.sim.bench_axi", job, waves=waves)
