@@ -3,7 +3,8 @@
 """Random rows through `haan_axi` in Verilator, with random stalls, faults and register traffic, all compared with the golden model.
 
 `python bench/soak.py --rows 1000000 --seed 0` does it in chunks, chunk i from seed + i and through the builds of `haan.sim.soak` in turn, and
-prints what was done; exit status 1 at the first difference, with the command that repeats it. Interrupted, it prints what was done so far. `--json` prints figures for programs.
+prints what was done; exit status 1 at the first difference, with the command that repeats it. Interrupted, it prints what was done so far; `--json` prints it for
+programs.
 """
 
 import argparse

@@ -4,8 +4,6 @@
 
 from typing import Any
 
-from cocotb.handle import Immediate
-
 
 class BrokenRule(Exception):
     """The hardware broke a rule; the message is a sentence."""
@@ -24,7 +22,7 @@ class Port:
     def write(self, value: int) -> None:
         if value != self.driven:
             self.driven = value
-            self.handle.set(Immediate(value))
+            self.handle.value = value
 
     def read(self) -> int:
         bits: str = self._bits()
