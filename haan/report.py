@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from rich.table import Table
 
 from .config import Configuration
+from .estimate import interval
 from .flags import RowFlag
 from .formats import FP16
 from .golden import reference, ulp_error
@@ -33,7 +34,7 @@ class Report:
     cycles_per_row: float | None
     """Mean interval between rows; None for a single row."""
     bound_cycles_per_row: int
-    """max(⌈N_sub/p_d⌉, ⌈N/p_n⌉, isd_interval)"""
+    """`haan.estimate.interval`"""
     latency_cycles: int
     """From the first row's first beat in to its last beat out."""
     max_error_ulp: float | None
@@ -101,7 +102,7 @@ def judge(
     verdict: Verdict,
 ) -> Outcome:
     """Compares what the hardware gave for the rows of `tensors`, in order, with float64."""
-    how, settings = configuration.how, tensors.settings
+    settings = tensors.settings
     options = settings.model_dump(include={"mode", "eps", "n_sub", "first", "stride"})
     options["one_plus_gamma"] = tensors.one_plus_gamma
     inputs = (tensors.x, tensors.gamma, tensors.beta)
@@ -124,9 +125,7 @@ def judge(
         n=settings.n,
         n_sub=settings.samples,
         cycles_per_row=float(np.diff(last).mean()) if len(last) > 1 else None,
-        bound_cycles_per_row=max(
-            -(-settings.samples // how.p_d), -(-settings.n // how.p_n), how.isd_interval
-        ),
+        bound_cycles_per_row=interval(configuration, settings),
         latency_cycles=result.rows[0].latency,
         max_error_ulp=float(errors.max()) if errors.size else None,
         mean_error_ulp=float(errors.mean()) if errors.size else None,

@@ -4,29 +4,33 @@
 parameters and commands go over AXI4-Lite."""
 
 from collections import Counter
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 import pytest
 
-from haan.config import Configuration
+from haan.config import Configuration, ConfigurationError
 from haan.flags import RowFlag
 from haan.golden import ReceivedRow, accepted_settings, row_outputs
+from haan.hdl import generate
 from haan.layer import LayerSettings, float32_bits
 from haan.registers import register_map
 from haan.sim import (
     ParameterVector,
     Row,
+    SimulationError,
     StallPattern,
     layer_writes,
     parameter_writes,
     runner,
+    simulate,
     stimulus,
 )
 from haan.sim.jobs import AxiJob, AxiRecord, BusAccess, Delays, Moment
 from haan.sim.rows import row_beats, stream_fields
 from haan.sim.top import build_top
-from haan.sim.verdict import slots
+from haan.sim.verdict import compare, slots
 
 TINY = Configuration.preset("tiny").with_(layers=5, slots=3)
 BUILDS = {
@@ -234,6 +238,47 @@ def test_rows(build, stalls):
     assert seen >= {RowFlag.SHORT, RowFlag.LONG, RowFlag.KEEP, RowFlag.NONFINITE, RowFlag.SETTINGS}
     assert RowFlag.ID in seen
     assert bool(record.waited_out) == (stalls == "stalls")
+
+
+@pytest.mark.parametrize("stalls", STALLS)
+@pytest.mark.parametrize("build", BUILDS.values(), ids=BUILDS)
+def test_simulate(build, stalls):
+    """Layers and parameters are written by themselves; every element, flag and cycle is golden's."""
+    random = np.random.default_rng(20)
+    parameters = random_parameters(build, random)
+    rows = random_rows(build, random_layers(build, random), random, 150)
+    source, sink = STALLS[stalls]
+    result = simulate(build, rows, parameters, source_idle=source, sink_stall=sink, seed=3)
+    verdict = compare(build, rows, parameters, result)
+    assert verdict.exact, verdict.sentence
+
+
+def test_simulate_without_any_write():
+    row = Row(stimulus.finite(np.random.default_rng(1), 4), None)
+    verdict = compare(TINY, [row], [], simulate(TINY, [row]))
+    assert verdict.exact, verdict.sentence
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"settings": LayerSettings(n=3, eps=0.5)}, "layer 1 has rows with different settings"),
+        ({"settings": None}, "layer 1 has rows with different settings"),
+        ({"layer": 2, "ids": {0: 1}, "settings": None}, "layer 1 has rows with different"),
+        ({"fields": {"n": 2}}, "layer 1: fields = .*only `simulate_core`"),
+    ],
+)
+def test_rows_of_one_layer_have_one_settings(changes, sentence):
+    row = Row(np.ones(3, np.float16), LayerSettings(n=3), layer=1)
+    with pytest.raises(ConfigurationError, match=sentence):
+        simulate(TINY, [row, replace(row, **changes)])
+
+
+def test_a_refused_write_ends_the_simulation():
+    """Verilog of a build for shorter rows refuses the layer."""
+    row = Row(np.ones(40, np.float16), LayerSettings(n=40))
+    with pytest.raises(SimulationError, match="1 register writes were refused, .* 0x180"):
+        simulate(TINY, [row], verilog=generate(TINY.with_(max_n=32)))
 
 
 @pytest.mark.icarus

@@ -9,6 +9,7 @@ from haan.config import Configuration, presets
 from haan.golden import normalize
 from haan.layer import LayerSettings
 from haan.sim import ParameterVector, Row, simulate
+from haan.sim.verdict import compare
 
 LARGE = ("u280-256x256", "u280-32x512")
 
@@ -39,10 +40,10 @@ def test_tensor(preset, mode, affine):
     settings = LayerSettings(
         n=n, mode=mode, eps=1e-6, affine=affine, slot=1, n_sub=build.what.n_sub
     )
-    got = simulate(
-        build,
-        [Row(row, settings) for row in x],
-        [ParameterVector(name, values, slot=1) for name, values in vectors.items()],
-    )
+    rows = [Row(row, settings) for row in x]
+    parameters = [ParameterVector(name, values, slot=1) for name, values in vectors.items()]
+    got = simulate(build, rows, parameters)
+    verdict = compare(build, rows, parameters, got)
+    assert verdict.exact, verdict.sentence
     assert np.array_equal([row.bits for row in got.rows], want.bits)
     assert [int(row.flags) for row in got.rows] == want.flags.tolist()
