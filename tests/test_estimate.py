@@ -15,11 +15,10 @@ from haan.cli import main
 from haan.config import Configuration, ConfigurationError, presets
 from haan.estimate import DP16KD, Estimate, Memory, blocks, bubble_free_n, estimate, interval
 from haan.golden import Packet, passages
-from haan.hdl import generate, ports
+from haan.hdl import generate
 from haan.layer import LayerSettings
 from haan.layout import memories
-from haan.sim import Row, layer_writes, runner, simulate
-from haan.sim.jobs import AxiJob, AxiRecord, Moment
+from haan.sim import Row, simulate
 from haan.synthesis import run_yosys
 
 TINY = Configuration.preset("tiny")
@@ -93,8 +92,10 @@ def test_cycles_are_those_of_the_model(
         ({"p_n": 8, "p_d": 8}, {"n": 60}),
         ({"p_n": 8, "p_d": 2, "subsampling": True}, {"n": 61, "n_sub": 20, "first": 3}),
         ({"p_n": 4, "p_d": 4, "isd_interval": 16}, {"n": 9}),
+        ({"p_n": 8, "bus_bytes": 4}, {"n": 29}),
+        ({"p_n": 8, "bus_bytes": 8, "subsampling": True}, {"n": 64, "n_sub": 3, "stride": 16}),
     ],
-    ids=["8x8", "8x2-subsampled", "every-16"],
+    ids=["8x8", "8x2-subsampled", "every-16", "quarter", "half-subsampled"],
 )
 def test_cycles_are_those_of_the_hardware(
     changes: dict[str, Any], settings: dict[str, Any]
@@ -103,45 +104,10 @@ def test_cycles_are_those_of_the_hardware(
     x = np.random.default_rng(1).normal(size=layer.n).astype(np.float16)
     rows = simulate(build, [Row(x, layer)] * 24).rows
     figures = estimate(build, layer)
+    assert figures.beats_per_row == len(rows[0].in_cycles)
     assert figures.latency_cycles == rows[0].latency
     steady = [row.out_cycles[-1] for row in rows[12:]]
     assert set(np.diff(steady)) == {figures.cycles_per_row}
-
-
-@pytest.mark.parametrize(
-    ("changes", "settings"),
-    [
-        ({"p_n": 4}, {"n": 13}),
-        ({"p_n": 8, "bus_bytes": 4}, {"n": 29}),
-        ({"p_n": 8, "bus_bytes": 8, "subsampling": True}, {"n": 64, "n_sub": 3, "stride": 16}),
-    ],
-    ids=["whole", "quarter", "half-subsampled"],
-)
-def test_cycles_are_those_of_the_top(changes: dict[str, Any], settings: dict[str, Any]) -> None:
-    """With its bus, which may be narrower than p_n elements."""
-    build, layer = TINY.with_(**changes), LayerSettings(**settings)
-    size, octets = build.how.bus, 2 * layer.n
-    x = np.random.default_rng(2).normal(size=layer.n).astype("<f2").tobytes()
-    row = [
-        (
-            int.from_bytes(x[at : at + size], "little"),
-            (1 << min(size, octets - at)) - 1,
-            int(at + size >= octets),
-            0,
-            0,
-        )
-        for at in range(0, octets, size)
-    ]
-    moment = Moment(layer_writes(build, 0, layer.record(build)))
-    job = AxiJob(row * 24, 24, [moment], b"\1", b"\1", patience=1000)
-    made = runner.build(generate(build), "haan_axi", [name for name, _, _ in ports(build)])
-    record: AxiRecord = runner.run(made, "haan.sim.bench_axi", job)
-    assert record.fault == ""
-    leaves = [beat.cycle for beat in record.seen if beat.last]
-    figures = estimate(build, layer)
-    assert figures.beats_per_row == len(row)
-    assert figures.latency_cycles == leaves[0] - record.accepted[0]
-    assert set(np.diff(leaves[12:])) == {figures.cycles_per_row}
 
 
 def test_the_smallest_n_without_a_bubble() -> None:
