@@ -225,6 +225,8 @@ def route_ecp5(
         "--report",
         report,
     ]
+    # Memory blocks and multipliers stand in few columns: with the default weight of 10 the ways to them are the longest paths.
+    arguments += ["--placer-heap-timingweight", "100"]
     arguments += ["--timing-allow-fail", "--lpf-allow-unconstrained", "--quiet"]
     run_tool("nextpnr_ecp5", arguments, folder)
     return read_report(json.loads((folder / report).read_text(encoding="utf-8")))

@@ -382,7 +382,7 @@ class Framer(wiring.Component):
         elements = [elements[16 * i : 16 * i + 16] for i in range(p_n)]
         present = sampled = named(m, "fed_present", fed.present)
         starts = self.feed_begins & fed.holds_first
-        ends = self.chunk == fed.chunk_end
+        ends = self.chunk == fed.chunk_end if self.chunk_bits else Const(1, 1)
         m.d.comb += self.sum_fault.eq(fed.fault)
         if self.what.subsampling:
             bits = self.lane_bits
