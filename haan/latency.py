@@ -30,7 +30,8 @@ def _product(configuration: Configuration, a_bits: int, b_bits: int) -> int:
     interval = configuration.how.isd_interval
     if is_serial(a_bits, b_bits, interval):
         return serial_latency(a_bits, b_bits, interval)
-    return _registers(configuration, ("products",))
+    spread = ["spread_products"] * is_summed(a_bits, b_bits, interval)
+    return _registers(configuration, ["products", *spread])
 
 
 def _lane(configuration: Configuration) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ Latencies (`haan.latency`) count the cuts of a configuration; the hardware asks 
 SUMS = ("decode", "square", "align_square", "tree", "resolve_sums")
 """Statistics unit: an element to the two sums. `tree` stands between the levels of the adder tree."""
 
-PRODUCT = ("products", "carry_save", "total")
+PRODUCT = ("products", "spread_products", "carry_save", "total")
 """A wide product, or a sum of them."""
 
 VARIANCE = (
@@ -48,6 +48,7 @@ PIPELINES: dict[str, frozenset[str]] = {
         "decode",
         "resolve_sums",
         "shift_amount",
+        "spread_products",
         "carry_save",
         "coarse_variance",
         "count_variance",

@@ -198,7 +198,7 @@ def choose_any(select: Value, choices: Sequence[Value]) -> Value:
 
 
 def multiply(pipe: Pipe, name: str, a: Staged, b: Staged) -> list[Staged]:
-    """Rows whose sum is the unsigned product a·b, after the cut `products`.
+    """Rows whose sum is the unsigned product a·b, after the cuts `products` and, where there is more than one, `spread_products`.
 
     At one row a cycle all partial products are made at once; with an interval they share as many multipliers as it takes.
     """
@@ -216,6 +216,9 @@ def multiply(pipe: Pipe, name: str, a: Staged, b: Staged) -> list[Staged]:
             _place(rows, i * WIDE_DIGIT + j * DIGIT, part)
     values = [pipe.let(f"{name}_row{k}", _join(row)) for k, row in enumerate(rows)]
     pipe.cut("products")
+    if is_summed(a_bits, b_bits, pipe.interval):
+        # A register beside the multiplier, one beside what adds its product to others': multipliers stand far apart.
+        pipe.cut("spread_products")
     return values
 
 
