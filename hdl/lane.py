@@ -244,9 +244,9 @@ class Lane(wiring.Component):
         beta = self.beta_layout.unpack(self.beta)
         wide = p(product)
         high = wide[-1]
-        kept = Mux(high, wide[-bits:], wide[-bits - 1 : -1]) & (~p(zero)).replicate(bits)
-        lost = (wide[: -bits - 1].any() | (high & wide[-bits - 1])) & ~p(zero)
-        term = p.let("term", Cat(kept[0] | lost, kept[1:]))
+        kept = Mux(high, wide[-bits:], wide[-bits - 1 : -1])
+        lost = wide[: -bits - 1].any() | (high & wide[-bits - 1])
+        term = p.let("term", Mux(p(zero), 0, Cat(kept[0] | lost, kept[1:])))
         # The exponent fields' difference; beta's is one more than its code.
         size = len(p(exponent)) + 1
         distance = add_carry(p(exponent), (~Cat(beta.code, Const(0, 1))).as_signed(), high, size)
