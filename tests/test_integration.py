@@ -19,8 +19,9 @@ from haan.register_documents import documents
 from haan.registers import register_map
 from haan.sim import ParameterVector, Row, layer_writes, parameter_writes
 from haan.sim.jobs import BusAccess, Moment
+from haan.sim.rows import row_beats
 
-from .test_axi import beats, expected, packets, run, values
+from .test_axi import expected, packets, run, values
 from .test_examples import complaints
 from .test_verilog import lint
 
@@ -175,7 +176,7 @@ def test_the_example_brings_the_hardware_up():
         Row(np.linspace(-3, 5, layer.n).astype(np.float16), layer, number, token=7 - number)
         for number, layer in enumerate(LAYERS)
     ]
-    counts = [len(beats(TINY, row)) for row in rows]
+    counts = [len(row_beats(TINY, row)) for row in rows]
     record = run(
         TINY,
         rows,
