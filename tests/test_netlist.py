@@ -107,8 +107,15 @@ def outputs_of(netlist: Netlist) -> list[str]:
     return [name for name, port in netlist.ports.items() if port.direction == "output"]
 
 
-@pytest.mark.parametrize("top", TOPS)
-@pytest.mark.parametrize("name", CONFIGURATIONS)
+@pytest.mark.parametrize(
+    ("name", "top"),
+    [
+        # The core stands in the other top as well.
+        pytest.param(name, top, marks=[pytest.mark.slow] * (top == "haan_core" and index > 0))
+        for index, name in enumerate(CONFIGURATIONS)
+        for top in TOPS
+    ],
+)
 def test_no_input_reaches_an_output_combinationally(name: str, top: Top) -> None:
     netlist = netlist_of(name, top)
     outputs = outputs_of(netlist)
