@@ -9,11 +9,11 @@ from amaranth.lib.wiring import In, Out
 
 from ..config import Configuration
 from ..flags import ERROR_BITS, RowFlag
-from ..formats import FP32
 from ..layer import record_layout
 from ..layout import row_number_bits
 from ..numerics import Numerics, clog2
 from ..registers import WORD_BITS, RegisterMap, register_map
+from .framer import eps_works, last_sample
 from .registers import AXI_LITE, RegisterBlock
 
 
@@ -62,18 +62,16 @@ class Validator(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         shadow, what = self.shadow, self.what
-        eps = shadow.eps
-        positive = ~eps[31] | ~eps[:31].any()
-        finite = ~eps[FP32.fraction_bits : 31].all()
         checks = [
             self._fits(),
             self._is_able(),
             (shadow.n != 0) & (shadow.n <= what.max_n),
             shadow.slot < what.slots,
-            positive & finite,
+            eps_works(shadow.eps),
         ]
         if what.subsampling:
-            checks.append(self._samples_are_inside(m))
+            last = last_sample(m, shadow, Numerics(self.configuration).n_bits)
+            checks.append((shadow.n_sub != 0) & (last < shadow.n))
         seen = Signal(len(checks))
         m.d.sync += [seen.eq(Cat(checks)), self.works.eq(seen.all())]
         return m
@@ -95,15 +93,6 @@ class Validator(wiring.Component):
             shadow.output_format.any(),
         ]
         return ~Cat(missing).any()
-
-    def _samples_are_inside(self, m: Module) -> Value:
-        """The last sample lies inside the row."""
-        shadow, bits = self.shadow, Numerics(self.configuration).n_bits
-        reach = Signal(bits + (1 << 5) - 1)
-        m.d.comb += reach.eq((shadow.n_sub - 1)[:bits] << shadow.stride_log2[:5])
-        last = Signal(len(reach) + 1)
-        m.d.comb += last.eq(reach + shadow.first[:bits])
-        return (shadow.n_sub != 0) & (last < shadow.n)
 
 
 class LayerTable(wiring.Component):

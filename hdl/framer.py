@@ -14,7 +14,7 @@ from amaranth.lib.wiring import In, Out
 from .. import layout
 from ..config import Configuration
 from ..flags import PACKET_FAULTS, RowFlag
-from ..formats import FP16
+from ..formats import FP16, FP32
 from ..latency import buffer_depth, feeds_wait
 from ..numerics import Numerics, clog2
 from .arithmetic import above, choose, choose_any, named
@@ -41,6 +41,19 @@ def beat_layout(configuration: Configuration) -> data.StructLayout:
     if configuration.how.bus_bytes is not None:
         members["mixed"] = 1
     return data.StructLayout(members)
+
+
+def eps_works(eps: Value) -> Value:
+    """An FP32 number that is finite and not negative (-0 is 0)."""
+    return (~eps[31] | ~eps[:31].any()) & ~eps[FP32.fraction_bits : 31].all()
+
+
+def last_sample(m: Module, settings: Value, bits: int) -> Signal:
+    """Index of the last sample that settings ask for, however far; `bits` hold the longest row."""
+    count, stride_log2 = (settings.n_sub - 1)[:bits], settings.stride_log2[:5]
+    reach = Signal(bits + (1 << len(stride_log2)) - 1, name="reach")
+    m.d.comb += reach.eq(count << stride_log2)
+    return named(m, "last_sample", reach + settings.first[:bits])
 
 
 class Framer(wiring.Component):
@@ -125,18 +138,12 @@ class Framer(wiring.Component):
                 m.d.sync += self.last_sample.eq(self._last_sample)
 
     def _settings_work(self, m: Module, settings: Value) -> Value:
-        eps = settings.eps
-        positive = ~eps[31] | ~eps[:31].any()
         works = settings.valid & (settings.n != 0) & ~above(settings.n, self.what.max_n)
-        works &= positive & ~eps[23:31].all()
+        works &= eps_works(settings.eps)
         if self.what.subsampling:
-            bits = self.numerics.n_bits
-            reach = Signal(bits + (1 << 5) - 1, name="reach")
-            m.d.comb += reach.eq((settings.n_sub - 1)[:bits] << settings.stride_log2)
-            far = Signal(len(reach) + 1, name="far")
-            m.d.comb += far.eq(reach + settings.first)
-            self._last_sample = far[:bits]
-            works &= (settings.n_sub != 0) & (far < settings.n)
+            last = last_sample(m, settings, self.numerics.n_bits)
+            self._last_sample = last[: self.numerics.n_bits]
+            works &= (settings.n_sub != 0) & (last < settings.n)
         return works
 
     def _frame(self, m: Module) -> None:

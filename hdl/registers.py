@@ -67,6 +67,7 @@ class RegisterBlock(wiring.Component):
     """
 
     def __init__(self, configuration: Configuration) -> None:
+        self.configuration = configuration
         self.registers = registers = register_map(configuration)
         members = dict(AXI_LITE)
         for register in registers.values():

@@ -18,7 +18,16 @@ from ..numerics import (
     X_FRACTION_BITS,
     Numerics,
 )
-from .arithmetic import add_rows, leading_zeros, low_bits, multiply, product, top_bits, wide_add
+from .arithmetic import (
+    add_rows,
+    leading_zeros,
+    low_bits,
+    multiply,
+    named,
+    product,
+    top_bits,
+    wide_add,
+)
 from .inverse_sqrt import InverseSqrtUnit
 from .pipe import Pipe, Staged, signed_shape
 
@@ -171,8 +180,7 @@ class RowUnit(wiring.Component):
         exponent = p.let("variance_exponent", self._exponent(p(base) + high))
         distance = p.let("distance", self._exponent(p(distance) + high))
         p.cut("variance")
-        leads = Signal(name="leads")
-        m.d.comb += leads.eq(~p(v_zero) & (p(eps_zero) | ~p(distance)[-1]))
+        leads = named(m, "leads", ~p(v_zero) & (p(eps_zero) | ~p(distance)[-1]))
         eps_significand = Cat(p(eps)[:23], Const(1, 1)) & (~p(eps_zero)).replicate(24)
         v_significand = p(variance) & (~p(v_zero)).replicate(24)
         away = p(distance) ^ p(distance)[-1].replicate(EXPONENT_BITS)

@@ -92,9 +92,6 @@ class AxiTwins(Twins):
 
     outputs = HANDSHAKES
 
-    def twin(self) -> RegisterBlock:
-        return type(self.one)(SMALL)
-
 
 class BlockThatGivesUp(RegisterBlock):
     """Takes an answer back when it was not taken at once."""

@@ -260,9 +260,6 @@ class FramerTwins(Twins):
     outputs = ("i_ready",)
     shared = ("room",)
 
-    def twin(self) -> Framer:
-        return type(self.one)(self.one.configuration)
-
 
 def _entry(configuration: Configuration) -> data.StructLayout:
     """What is known of a packet from its first beat."""

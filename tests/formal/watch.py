@@ -99,13 +99,12 @@ class Twins(wiring.Component):
         other = {f"other_{name}": inputs[name] for name in self.own}
         super().__init__(inputs | other)
 
-    def twin(self) -> wiring.Component:
-        """The other one."""
-        raise NotImplementedError
-
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        m.submodules.one, m.submodules.other = one, other = self.one, self.twin()
+        m.submodules.one, m.submodules.other = one, other = (
+            self.one,
+            type(self.one)(self.one.configuration),
+        )
         alike, same = Signal(init=1), Signal(len(self.own))
         for name in self.shared:
             m.d.comb += [getattr(dut, name).eq(getattr(self, name)) for dut in (one, other)]
