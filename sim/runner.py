@@ -19,6 +19,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, TextIO
 
+from cocotb_tools import config as cocotb_config
 from cocotb_tools import runner as cocotb_runner
 
 Simulator = Literal["verilator", "icarus"]
@@ -116,12 +117,20 @@ class _Verilator(_Patient, cocotb_runner.Verilator):
     def _build_command(self) -> list[list[str]]:
         verilate, make = super()._build_command()
         verilate.remove("--public-flat-rw")
+        flags = verilate.index("-LDFLAGS") + 1
+        verilate[flags] = verilate[flags].replace(f"-Wl,-rpath,{cocotb_config.libs_dir} ", "")
         ready = [str(path) for path in self.runtime.glob("*.o")]
         reuse = [["cp", *ready, str(self.build_dir)]] if ready else []
         if self.blocks:
             verilate.append("--hierarchical")
             make[make.index("Vtop.mk")] = "Vtop_hier.mk"
         return [verilate, *reuse, [*make, *self.make_variables]]
+
+    def _test_command(self) -> list[list[str]]:
+        # Builds don't say where cocotb's libraries are: environments that share the cache come and go.
+        places = [str(cocotb_config.libs_dir), self.env.get("LD_LIBRARY_PATH")]
+        self.env["LD_LIBRARY_PATH"] = ":".join(place for place in places if place)
+        return super()._test_command()
 
 
 class _Icarus(_Patient, cocotb_runner.Icarus):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from cocotb_tools import config as cocotb_config
 
 from haan.config import Configuration, ConfigurationError
 from haan.layer import LayerSettings, record_layout
@@ -216,6 +217,14 @@ def test_vectors(simulator):
     got = run_vectors(verilog, "delay", {"a": a, "b": b}, ["x", "y"], 8, simulator=simulator)
     assert got["x"] == [0, 0, 3, 1, 255, 7, 7, 7]
     assert got["y"] == [0, 2**80 + 2, 1, 260, 12, 12, 12, 12]
+
+
+def test_a_build_outlives_the_environment_that_made_it(tmp_path):
+    """Another environment finds it in the cache, and has its own libraries of cocotb."""
+    result = simulate_core(CONFIGURATION, ROWS, verilog=fifo(), build_root=tmp_path)
+    assert len(result.rows) == len(ROWS)
+    (build,) = tmp_path.glob("verilator-*/haan_core")
+    assert str(cocotb_config.libs_dir).encode() not in build.read_bytes()
 
 
 def test_documented_example():
