@@ -4,21 +4,13 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from itertools import accumulate
 
 from rich.table import Table
 
 from .config import Configuration, ConfigurationError
 from .formats import FP16
-from .latency import (
-    INPUT_LATENCY,
-    QUEUE_LATENCY,
-    feeds_wait,
-    normalization_latency,
-    row_products,
-    statistics_latency,
-    window_push_time,
-)
+from .golden import Packet, passages
+from .latency import row_products
 from .layer import LayerSettings
 from .layout import Memory, memories
 from .numerics import D_BITS, ISD_BITS, Numerics
@@ -28,9 +20,7 @@ BlockShape = tuple[int, int]
 """Bits of a word, words."""
 
 DP16KD: list[BlockShape] = [(36, 512), (18, 1024), (9, 2048), (4, 4096), (2, 8192), (1, 16384)]
-"""Shapes of ECP5's block RAM with a write and a read port."""
-RAMB18: list[BlockShape] = [*DP16KD]
-"""Shapes of half of UltraScale+'s RAMB36."""
+"""Shapes of ECP5's block RAM with a write and a read port, and of half of UltraScale+'s RAMB36."""
 SQUARE_BITS = 14
 """Operands of a statistics lane's multiplier: a significand, shifted by up to three places."""
 
@@ -63,12 +53,8 @@ class MemoryEstimate:
 
     @classmethod
     def of(cls, memory: Memory) -> "MemoryEstimate":
-        return cls(
-            **asdict(memory),
-            bits=memory.bits,
-            dp16kd=blocks(memory, DP16KD),
-            ramb36=blocks(memory, RAMB18) / 2,
-        )
+        halves = blocks(memory, DP16KD)
+        return cls(**asdict(memory), bits=memory.bits, dp16kd=halves, ramb36=halves / 2)
 
 
 @dataclass(frozen=True)
@@ -131,7 +117,7 @@ def estimate(configuration: Configuration, settings: LayerSettings, mhz: float =
         rows_per_second=rows,
         latency_us=latency / mhz,
         limited_by=_limit(configuration, settings),
-        beats_per_row=-(-octets // configuration.how.bus),
+        beats_per_row=_bus_beats(configuration, settings),
         bytes_per_row=octets,
         bytes_per_second=rows * octets,
         bubble_free_n=bubble_free_n(configuration, settings),
@@ -153,6 +139,10 @@ def _beats(configuration: Configuration, n: int) -> int:
     return -(-n // configuration.how.p_n)
 
 
+def _bus_beats(configuration: Configuration, settings: LayerSettings) -> int:
+    return -(-settings.n * FP16.width // 8 // configuration.how.bus)
+
+
 def feed_cycles(configuration: Configuration, settings: LayerSettings) -> int:
     """Cycles for which the statistics unit is fed with a row: groups of p_d·min(stride, p_n/p_d) neighbours that hold samples."""
     how = configuration.how
@@ -169,7 +159,7 @@ def _takes(configuration: Configuration, settings: LayerSettings) -> dict[str, i
         "output": _beats(configuration, settings.n),
         "statistics": feed_cycles(configuration, settings),
         "isd_interval": configuration.how.isd_interval,
-        "bus": -(-settings.n * FP16.width // 8 // configuration.how.bus),
+        "bus": _bus_beats(configuration, settings),
     }
 
 
@@ -183,55 +173,11 @@ def _limit(configuration: Configuration, settings: LayerSettings) -> str:
     return max(takes, key=lambda part: takes[part])
 
 
-def _groups(configuration: Configuration, settings: LayerSettings, beat: int) -> int:
-    """Cycles for which the statistics unit is fed with a beat."""
-    how = configuration.how
-    low, high = beat * how.p_n, (beat + 1) * how.p_n
-    stride, first = settings.stride, settings.first
-    begin = -(-max(low - first, 0) // stride)
-    end = min(-(-max(high - first, 0) // stride), settings.samples)
-    if begin >= end:
-        return 0
-    part = settings.model_copy(update={"first": first + stride * begin, "n_sub": end - begin})
-    return feed_cycles(configuration, part)
-
-
 def row_latency(configuration: Configuration, settings: LayerSettings) -> int:
-    """From the transfer of a row's first beat to that of its result's last one, from idle. `docs/timing.md` has the rules."""
-    what, how = configuration.what, configuration.how
-    narrow, waits = how.bus_bytes is not None, feeds_wait(configuration)
-    # With a narrow bus a beat is collected, and is there a cycle after its last part.
-    parts = [
-        _parts(configuration, settings, beat) for beat in range(_beats(configuration, settings.n))
-    ]
-    there = list(accumulate(parts)) if narrow else list(range(len(parts)))
-    framed: list[int] = []
-    fed = summed = 0
-    for beat, arrived in enumerate(there):
-        cycle = arrived + INPUT_LATENCY - 1
-        framed.append(cycle if waits else max(cycle, fed))
-        groups = _groups(configuration, settings, beat)
-        if groups or not waits:
-            fed = max(framed[-1] + QUEUE_LATENCY * waits, fed) + groups
-        summed = fed if groups else summed
-    window = summed + statistics_latency(configuration) + window_push_time(configuration)
-    sent = window + QUEUE_LATENCY - 1
-    leaves = 0
-    for beat, cycle in enumerate(framed):
-        sent = max(sent + 1, cycle + 2 if what.subsampling else 0)
-        if beat + 1 == len(framed):
-            sent = max(sent, cycle + 1 + QUEUE_LATENCY)
-        leaves = max(sent + normalization_latency(configuration) + QUEUE_LATENCY, leaves)
-        # A narrow bus gives the parts of a beat after it was taken.
-        leaves += parts[beat] if narrow else 0
-    return leaves
-
-
-def _parts(configuration: Configuration, settings: LayerSettings, beat: int) -> int:
-    """Beats of the bus that a beat of p_n elements takes."""
-    how = configuration.how
-    elements = min(how.p_n, settings.n - beat * how.p_n)
-    return -(-elements * FP16.width // 8 // how.bus)
+    """From the transfer of a row's first beat to that of its result's last one, from idle."""
+    row = Packet(_bus_beats(configuration, settings), settings)
+    (passage,) = passages(configuration, [row], [True], [True])
+    return passage.out_cycles[-1] - passage.in_cycles[0]
 
 
 def bubble_free_n(configuration: Configuration, settings: LayerSettings) -> int | None:

@@ -304,7 +304,8 @@ class Framer(wiring.Component):
         self.chunk = Signal(len(self.fed.chunk), reset_less=True)
         self.feeding, self.feed_begins, self.feed_done, self.held = (Signal() for _ in range(4))
         m.d.comb += [entry[name].eq(value) for name, value in values.items()]
-        begins, coming = Signal(), data.View(fields, entry.as_value())
+        begins = Signal()
+        coming = entry
         fits, updates = self.feed_done, emits
         if feeds_wait(self.configuration):
             m.submodules.waiting = queue = Queue(fields.size, buffer_depth(self.configuration))

@@ -14,7 +14,7 @@ from typing import Any
 
 from cocotb.triggers import Event
 
-from haan.sim.jobs import Answer, Delays
+from haan.sim.jobs import Answer, BusAccess, Delays
 from haan.sim.ports import BrokenRule, Port
 
 OKAY, SLVERR = 0, 2
@@ -158,6 +158,11 @@ class AxilMaster:
         while True:
             self.step()
             await self.edge
+
+    def begin(self, access: BusAccess) -> Access:
+        if access.data is None:
+            return self.begin_read(access.address, access.delays)
+        return self.begin_write(access.address, access.data, access.strobe, access.delays)
 
     def begin_write(
         self, address: int, data: int, strobe: int = 0xF, delays: Delays = PROMPT

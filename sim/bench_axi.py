@@ -41,12 +41,7 @@ class Bench:
         self.dut.aresetn.value = 1
 
     def begin(self, bus: Bus) -> list[Access]:
-        return [
-            self.master.begin_read(access.address, access.delays)
-            if access.data is None
-            else self.master.begin_write(access.address, access.data, access.strobe, access.delays)
-            for access in bus
-        ]
+        return [self.master.begin(access) for access in bus]
 
     async def set_up(self) -> None:
         """Accesses before the first row, while the streams rest."""

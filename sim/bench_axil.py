@@ -10,7 +10,7 @@ from cocotb.clock import Clock
 from cocotb.triggers import FallingEdge
 
 from haan.sim import jobs
-from haan.sim.axil import Access, AxilMaster
+from haan.sim.axil import AxilMaster
 from haan.sim.jobs import BlockJob, BlockRecord, Bus
 from haan.sim.ports import BrokenRule, Port
 
@@ -71,7 +71,7 @@ class Bench:
 
     async def perform(self, bus: Bus) -> None:
         """All accesses of a step, back to back."""
-        begun = [self.begin(access) for access in bus]
+        begun = [self.master.begin(access) for access in bus]
         for _ in range(PATIENCE + 20 * len(begun)):
             if all(access.response >= 0 for access in begun):
                 break
@@ -81,11 +81,6 @@ class Bench:
         self.record.answers += [(each.response, each.data, each.cycle) for each in begun]
         for _ in range(AFTER):
             await self.tick()
-
-    def begin(self, access: jobs.BusAccess) -> Access:
-        if access.data is None:
-            return self.master.begin_read(access.address, access.delays)
-        return self.master.begin_write(access.address, access.data, access.strobe, access.delays)
 
     async def run(self) -> None:
         await self.reset()

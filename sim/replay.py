@@ -11,7 +11,7 @@ from operator import itemgetter
 import numpy as np
 
 from ..config import Configuration
-from ..golden import Slot, accepted_settings
+from ..golden import Slot, acceptable, accepted_settings
 from ..layer import LayerSettings, record_layout
 from ..registers import Register, register_map
 from .jobs import Answer, AxiRecord, Beat, BusAccess
@@ -246,8 +246,7 @@ class Replay:
                 not record[name] >> width
                 for name, width in record_layout(self.configuration).items()
             )
-            and 1 <= record["n"] <= what.max_n
-            and (record["eps"] < 0x7F800000 or record["eps"] == 0x80000000)
+            and acceptable(record, self.configuration)
             and record["slot"] < what.slots
             and (record["rmsnorm"] == 0 or what.rmsnorm)
             and (record["rmsnorm"] == 1 or what.layernorm)
@@ -261,14 +260,6 @@ class Replay:
                     anchor >= what.layers
                     or anchor == layer
                     or (follows["valid"] and follows["skip"])
-                )
-            )
-            and not (
-                what.subsampling
-                and (
-                    record["n_sub"] == 0
-                    or record["first"] + (record["n_sub"] - 1 << record["stride_log2"])
-                    >= record["n"]
                 )
             )
         )

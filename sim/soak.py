@@ -12,7 +12,7 @@ report.sentence       # the first difference, or ""
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Literal
 
@@ -125,15 +125,7 @@ def run(configuration: Configuration, rows: int, seed: int) -> SoakReport:
     start = time.perf_counter()
     planned = plan(configuration, rows, seed)
     report = judge_run(planned, simulate_plan(planned))
-    return SoakReport(
-        report.rows,
-        report.beats,
-        report.cycles,
-        time.perf_counter() - start,
-        report.flags,
-        report.accesses,
-        report.sentence,
-    )
+    return replace(report, seconds=time.perf_counter() - start)
 
 
 def simulate_plan(planned: Plan) -> AxiRecord:
