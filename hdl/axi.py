@@ -6,15 +6,15 @@ from typing import Any
 
 from amaranth.hdl import Cat, ClockDomain, Module, Signal
 from amaranth.lib import wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import In
 
 from ..config import Configuration
 from ..flags import ERROR_BITS
 from ..formats import FP32
 from .control import Control
-from .core import Core
+from .core import Core, members
 from .emit import Shared
-from .registers import AXI_LITE
+from .registers import AXI_LITE, pass_on
 from .width import Narrower, Widener, in_layout, out_layout
 
 
@@ -68,9 +68,8 @@ class HaanAxi(wiring.Component):
     def __init__(self, configuration: Configuration) -> None:
         self.configuration = configuration
         self.what, self.how = configuration.what, configuration.how
-        flows = {"input": In, "output": Out}
         ports = axi_ports(configuration)
-        super().__init__({name: flows[way](width) for name, way, width in ports})
+        super().__init__(members(ports))
         for name, _, _ in ports:
             getattr(self, name).attrs.update(interface_info(name))
 
@@ -81,9 +80,7 @@ class HaanAxi(wiring.Component):
         m.d.comb += domain.rst.eq(~self.aresetn)
         m.submodules.core = core = Shared(Core, self.configuration)
         m.submodules.control = control = Control(self.configuration)
-        for name, member in AXI_LITE.items():
-            inside, outside = getattr(control, name), getattr(self, f"s_axil_{name}")
-            m.d.comb += inside.eq(outside) if member.flow is In else outside.eq(inside)
+        pass_on(m, control, self, "s_axil_")
         self._watch(m, control)
         self._take(m, core, control)
         self._give(m, core, control)

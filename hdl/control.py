@@ -14,7 +14,7 @@ from ..layout import row_number_bits
 from ..numerics import Numerics, clog2
 from ..registers import WORD_BITS, RegisterMap, register_map
 from .framer import eps_works, last_sample
-from .registers import AXI_LITE, RegisterBlock
+from .registers import AXI_LITE, RegisterBlock, pass_on
 
 
 def pick(bits: Value, index: Value) -> Value:
@@ -280,9 +280,7 @@ class Control(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         m.submodules.registers = block = RegisterBlock(self.configuration)
-        for name, member in AXI_LITE.items():
-            inside, outside = getattr(block, name), getattr(self, name)
-            m.d.comb += inside.eq(outside) if member.flow is In else outside.eq(inside)
+        pass_on(m, block, self)
         m.submodules.layers = layers = LayerTable(self.configuration)
         m.d.comb += [layers.id.eq(self.in_id), self.entry.eq(layers.entry)]
         self._connect_table(m, block, layers)

@@ -50,6 +50,12 @@ def core_ports(configuration: Configuration) -> list[tuple[str, str, int]]:
     return ports + [(f"parameter_write_{name}", "input", size) for name, size in writes]
 
 
+def members(ports: list[tuple[str, str, int]]) -> dict[str, wiring.Member]:
+    """The signature of a list of ports."""
+    flows = {"input": In, "output": Out}
+    return {name: flows[way](width) for name, way, width in ports}
+
+
 class Core(wiring.Component):
     """The accelerator without its control plane. Ports: `core_ports`.
 
@@ -65,10 +71,7 @@ class Core(wiring.Component):
     def __init__(self, configuration: Configuration) -> None:
         self.configuration = configuration
         self.what, self.how = configuration.what, configuration.how
-        flows = {"input": In, "output": Out}
-        super().__init__(
-            {name: flows[way](width) for name, way, width in core_ports(configuration)}
-        )
+        super().__init__(members(core_ports(configuration)))
 
     def elaborate(self, platform: object) -> Module:
         m = Module()

@@ -51,6 +51,13 @@ def field_members(register: Register, field: Field) -> Iterator[tuple[str, wirin
         yield f"{name}_swacc", Out(1)
 
 
+def pass_on(m: Module, inner: wiring.Component, outer: wiring.Component, prefix: str = "") -> None:
+    """The AXI4-Lite ports of a component inside are those of the one around it, there with a prefix."""
+    for name, member in AXI_LITE.items():
+        inside, outside = getattr(inner, name), getattr(outer, f"{prefix}{name}")
+        m.d.comb += inside.eq(outside) if member.flow is In else outside.eq(inside)
+
+
 class RegisterBlock(wiring.Component):
     """Registers on AXI4-Lite. Reads and writes: each one a cycle, as long as the answers are taken.
 
