@@ -114,7 +114,7 @@ class Queue(wiring.Component):
 
 
 class RowBuffer(wiring.Component):
-    """The beats of the rows under way, in order.
+    """The beats of the rows under way, in order. Its depth is a power of two.
 
     Latency: 1 cycle from `read` to `r_data`. A beat can be read in the cycle after it was written.
 
@@ -162,7 +162,8 @@ class RowBuffer(wiring.Component):
 
 
 class ResultStore(wiring.Component):
-    """One result a row, written in order and read by row number. Latency: 2 cycles from `r_row` to `r_data`."""
+    """One result a row, written in order and read by row number; their number is a power of two. Latency: 2 cycles from `r_row` to
+    `r_data`."""
 
     def __init__(self, width: int, depth: int) -> None:
         self.width, self.depth = width, depth
