@@ -67,6 +67,10 @@ class What(BaseModel):
     """Gamma/beta vectors of max_n elements that the build stores."""
     token_slots: Annotated[int, Field(ge=1, le=65536)] = 1024
     """Token slots that TUSER tells apart."""
+    skipping: bool = False
+    """Rows may have their ISD predicted from that of an anchor layer (HAAN's ISD skipping)."""
+    anchors: Annotated[int, Field(ge=1, le=256)] = 1
+    """ISDs that are kept for each token slot: layers whose numbers are equal modulo this share a place. A power of two."""
 
     @field_validator("norms")
     @classmethod
@@ -92,6 +96,16 @@ class What(BaseModel):
         if self.cast_before_gamma and self.affine == "none":
             raise ValueError(
                 "cast_before_gamma = true needs a gamma, but affine = 'none'; nearest that works: affine = 'gamma'"
+            )
+        if self.anchors & (self.anchors - 1):
+            nearest = _nearest_power_of_two(self.anchors, 1, 256)
+            raise ValueError(
+                f"anchors = {self.anchors} is not a power of two, so it does not divide the numbers of layers by bits; "
+                f"nearest that works: anchors = {nearest}"
+            )
+        if self.anchors > 1 and not self.skipping:
+            raise ValueError(
+                f"anchors = {self.anchors} needs skipping = true; nearest that works: skipping = true"
             )
         if self.n_sub is not None and not self.subsampling:
             raise ValueError(
@@ -132,6 +146,11 @@ class What(BaseModel):
     def id_bits(self) -> int:
         """Width of TID."""
         return max(1, (self.layers - 1).bit_length())
+
+    @property
+    def starts_early(self) -> bool:
+        """Whether a row's result may start before its end: then what is missing can't make it all NaN."""
+        return self.subsampling or self.skipping
 
     @property
     def slot_bits(self) -> int:

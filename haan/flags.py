@@ -5,6 +5,8 @@
 from enum import IntFlag
 
 ERROR_BITS = 16
+COMMON_BITS = 8
+"""The flags that rows of every build may have are the first ones."""
 
 
 class RowFlag(IntFlag):
@@ -26,6 +28,14 @@ class RowFlag(IntFlag):
     """var + eps was 0: x-hat is 0 for the whole row."""
     OVERFLOW = 1 << 7
     """A finite result exceeded the output format and became infinite."""
+    PREDICTED = 1 << 8
+    """The ISD was predicted from the anchor's, or held: not computed."""
+    GUARD = 1 << 9
+    """The anchor's ISD was outside the layer's guard: held or, without PREDICTED, computed."""
+    NO_ANCHOR = 1 << 10
+    """The layer skips, but no ISD of its anchor was kept for the token slot: computed."""
 
 
+SKIPPING = RowFlag.PREDICTED | RowFlag.GUARD | RowFlag.NO_ANCHOR
+"""What is told of rows in builds with `skipping` alone."""
 PACKET_FAULTS = RowFlag.SHORT | RowFlag.LONG | RowFlag.KEEP | RowFlag.ID

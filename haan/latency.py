@@ -5,7 +5,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from .config import Configuration, How
+from .config import Configuration, How, What
 from .numerics import (
     FACTOR_FRACTION_BITS,
     RESIDUAL_FRACTION_BITS,
@@ -181,6 +181,8 @@ QUEUE_LATENCY = 3
 """From the writing of an entry of a queue to its departure."""
 STORE_LATENCY = 2
 """From a row's number to its result: the memory, and its output register."""
+CHOICE_LATENCY = 3
+"""From the ISD of a skipped row that had to wait for its anchor to the writing of its choice."""
 INPUT_LATENCY = 3
 """From a beat's transfer to its framed form: register slice, inspection, framing."""
 
@@ -203,7 +205,18 @@ def window_push_time(configuration: Configuration) -> int:
 
 def feeds_wait(configuration: Configuration) -> bool:
     """Whether beats with samples wait in a queue for the statistics unit: where beats without any may overtake them."""
-    return configuration.what.subsampling and configuration.how.p_d < configuration.how.p_n
+    return configuration.what.starts_early and configuration.how.p_d < configuration.how.p_n
+
+
+def clear_cycles(configuration: Configuration) -> int:
+    """From the end of a reset until no ISD is kept, and rows may come."""
+    what = configuration.what
+    return isd_entries(what) if what.skipping else 0
+
+
+def isd_entries(what: What) -> int:
+    """Entries of the ISD memory."""
+    return what.anchors << what.token_bits
 
 
 def fill_latency(configuration: Configuration) -> int:

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Layer settings: what a row asks of the hardware, and the record of plain numbers that the hardware is given."""
 
+import math
 import struct
 from typing import Annotated, Any, Literal, Self
 
@@ -37,6 +38,19 @@ class LayerSettings(BaseModel):
     """Gamma/beta slot."""
     cast_before_gamma: bool = False
     """Round x-hat to the output format before multiplying by gamma (Hugging Face's LlamaRMSNorm)."""
+    keep_isd: bool = False
+    """Keep each row's ISD by token slot, for layers that skip."""
+    skip: bool = False
+    """Predict the ISD: `ratio` times that of the same token slot in layer `anchor`."""
+    anchor: Annotated[int, Field(ge=0)] = 0
+    ratio: Annotated[float, Field(ge=2.0**-16, le=2.0**16, allow_inf_nan=False)] = 1.0
+    """FP32"""
+    guard_low: Annotated[float, Field(ge=0.0)] = 0.0
+    """Smallest ISD of the anchor from which is predicted; FP32."""
+    guard_high: Annotated[float, Field(ge=0.0)] = math.inf
+    """Largest; FP32."""
+    guard_action: Literal["hold", "exact"] = "hold"
+    """Outside of these: take the anchor's ISD as it is, or compute."""
 
     @model_validator(mode="after")
     def _samples(self) -> Self:
@@ -47,6 +61,8 @@ class LayerSettings(BaseModel):
                 f"first + stride·(n_sub − 1) = {self.first + self.stride * (self.samples - 1)} is beyond the last element "
                 f"{self.n - 1}"
             )
+        if self.skip and self.keep_isd:
+            raise ValueError("skip = true and keep_isd = true: a skipped layer is no anchor")
         return self
 
     @property
@@ -86,6 +102,13 @@ class LayerSettings(BaseModel):
             raise ConfigurationError(
                 "cast_before_gamma = true, but this build has cast_before_gamma = false"
             )
+        if (self.skip or self.keep_isd) and not what.skipping:
+            name = "skip" if self.skip else "keep_isd"
+            raise ConfigurationError(f"{name} = true, but this build has skipping = false")
+        if self.skip and self.anchor >= what.layers:
+            raise ConfigurationError(
+                f"anchor = {self.anchor}, but this build has layers 0 to {what.layers - 1}"
+            )
         if self.samples != self.n and not what.subsampling:
             raise ConfigurationError(
                 f"n_sub = {self.n_sub} of n = {self.n}, but this build has subsampling = false"
@@ -118,12 +141,13 @@ class LayerSettings(BaseModel):
             "beta": int(self.affine in ("beta", "gamma+beta")),
             "cast_before_gamma": int(self.cast_before_gamma),
             "slot": self.slot,
-            "skip": 0,
-            "anchor": 0,
-            "ratio": float32_bits(1.0),
-            "guard_low": 0,
-            "guard_high": float32_bits(float("inf")),
-            "guard_exact": 0,
+            "keep_isd": int(self.keep_isd),
+            "skip": int(self.skip),
+            "anchor": self.anchor,
+            "ratio": float32_bits(self.ratio),
+            "guard_low": float32_bits(abs(self.guard_low)),
+            "guard_high": float32_bits(abs(self.guard_high)),
+            "guard_exact": int(self.guard_action == "exact"),
         }
 
 
@@ -162,6 +186,7 @@ def record_layout(configuration: Configuration) -> dict[str, int]:
         "beta": 1,
         "cast_before_gamma": 1,
         "slot": what.slot_bits,
+        "keep_isd": 1,
         "skip": 1,
         "anchor": what.id_bits,
         "ratio": 32,

@@ -8,7 +8,7 @@ The hardware makes its structures of the same fields, in this order from the low
 from dataclasses import dataclass
 
 from .config import Configuration, What
-from .flags import RowFlag
+from .flags import COMMON_BITS, RowFlag
 from .formats import FP16, FP32
 from .latency import buffer_depth, feeds_wait, output_depth
 from .layer import record_layout
@@ -90,9 +90,14 @@ def meta(configuration: Configuration) -> Fields:
         "tail": max(1, clog2(configuration.how.p_n)),
         "null": 1,
         "last": 1,
-        "flags": len(RowFlag),
+        "flags": flag_bits(what),
     }
     return fields | ({"parameters": 1, "slot": what.slot_bits} if what.gamma else {})
+
+
+def flag_bits(what: What) -> int:
+    """Flags that rows of a build may have."""
+    return len(RowFlag) if what.skipping else COMMON_BITS
 
 
 def stored_gamma(what: What) -> Fields:
@@ -149,7 +154,7 @@ def memories(configuration: Configuration) -> list[Memory]:
     found += [
         Memory("settings queue", size(statistics_settings(configuration)), inside),
         Memory("order queue", size(order(configuration)), inside),
-        Memory("end queue", len(RowFlag), inside),
+        Memory("end queue", COMMON_BITS, inside),
         Memory("window queue", size(window(configuration)), inside),
         Memory("ISD store", size(SCALE), inside),
     ]

@@ -195,6 +195,7 @@ def features(configuration: Configuration) -> dict[str, bool]:
         "one_plus_gamma": what.one_plus_gamma,
         "cast_before_gamma": what.cast_before_gamma,
         "subsampling": what.subsampling,
+        "skipping": what.skipping,
     }
 
 
@@ -212,6 +213,7 @@ def _parameters(configuration: Configuration) -> dict[str, int]:
         "LAYERS": what.layers,
         "SLOTS": what.slots,
         "TOKEN_SLOTS": what.token_slots,
+        "ANCHORS": what.anchors if what.skipping else 0,
         "FEATURES": sum(on << bit for bit, on in enumerate(able)),
     }
 
