@@ -300,7 +300,8 @@ class Lane(wiring.Component):
     def _pack(self, p: Pipe, sign: Value, field: Value, kept: Value, up: Value, nan: Value) -> None:
         """Joins the fields; the carry of the rounding runs into the exponent, up to infinity."""
         body = Cat(kept[:10], field[:5]) + up
-        infinite = (~field[-1] & field[5:].any()) | body[10:15].all()
+        # The carry may run through an exponent field that is all ones already.
+        infinite = (~field[-1] & field[5:].any()) | body[10:15].all() | body[15]
         nan = nan | self.nan
         bits = Mux(infinite, FP16.max_exponent_field << FP16.fraction_bits, body[:15])
         self._result = p.let("result", Mux(nan, FP16.quiet_nan, Cat(bits[:15], sign)))

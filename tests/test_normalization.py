@@ -108,6 +108,20 @@ def parameter(build: Configuration, kind: str, random: np.random.Generator) -> n
     return np.ldexp(np.trunc(np.ldexp(values, 21 - exponent)), exponent - 21)
 
 
+def just_below_powers(z: np.ndarray, row: RowConstants, random: np.random.Generator) -> np.ndarray:
+    """Makes the first elements such that x-hat is a power of two less its last bit; returns a gamma for them, a power of two too, so that
+    results round up to a power of two: below, at and beyond the largest FP16 number."""
+    few = slice(0, COUNT // 20)
+    count = COUNT // 20
+    place, target = random.integers(-5, 6, count), random.integers(-3, 6, count)
+    z[few] = (np.ldexp(1.0, place) * random.choice([-1, 1], count)).astype(np.float16).view(np.uint16)
+    row.mean[few] = 0
+    row.lsb[few] = np.minimum(row.lsb[few], -24)
+    row.isd[few] = (1 << 17) - 1
+    row.isd_exponent[few] = target - place - 1
+    return np.ldexp(1.0, random.integers(8, 16, count))
+
+
 @pytest.mark.parametrize("changes", BUILDS.values(), ids=list(BUILDS))
 def test_lane(changes):
     build = Configuration().with_(**changes)
@@ -117,6 +131,7 @@ def test_lane(changes):
     if what.subsampling:
         z[random.random(COUNT) < 0.05] = random.choice([0x7C00, 0xFC00, 0x7E01])
     row = rows(build, z, random)
+    powers = just_below_powers(z, row, random)
     # A row of max_n elements has no larger x-hat.
     sane = np.abs(normalized(z[:, None], row, build, False)[:, 0]) <= np.sqrt(what.max_n)
     row = RowConstants(row.lsb, row.mean, np.where(sane, row.isd, 0), row.isd_exponent)
@@ -124,6 +139,10 @@ def test_lane(changes):
     cast = (random.random(COUNT) < 0.5) & what.cast_before_gamma
     gamma = parameter(build, "gamma", random) if what.gamma else None
     beta = parameter(build, "beta", random) if what.beta else None
+    if gamma is not None:
+        gamma[: powers.size] = powers
+    if beta is not None:
+        beta[: powers.size] = random.choice([0.0, 2.0**-24], powers.size)
 
     y, overflow = np.empty_like(z), np.empty(COUNT, dtype=np.bool_)
     affine = Affine(
