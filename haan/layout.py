@@ -10,14 +10,25 @@ from dataclasses import dataclass
 from .config import Configuration, What
 from .flags import COMMON_BITS, RowFlag
 from .formats import FP16, FP32
-from .latency import buffer_depth, feeds_wait, output_depth
+from .latency import buffer_depth, feeds_wait, isd_entries, output_depth
 from .layer import record_layout
-from .numerics import ISD_BITS, SCALE_EXPONENT_BITS, Numerics, clog2
+from .numerics import (
+    ISD_BITS,
+    KEPT_EXPONENT_BITS,
+    PREDICTED_EXPONENT_BITS,
+    SCALE_EXPONENT_BITS,
+    Numerics,
+    clog2,
+)
 
 Fields = dict[str, int]
 
 SIGNED = {"shift", "exponent"}
 """Fields that are signed numbers."""
+
+
+MARKED = ("anchor", "ratio", "guard_low", "guard_high", "guard_exact")
+"""Settings that a skipped row may need when it has waited for its anchor."""
 
 
 def row_settings(configuration: Configuration) -> Fields:
@@ -29,6 +40,7 @@ def row_settings(configuration: Configuration) -> Fields:
     names += ["inverse_square", "inverse_square_exponent", "eps"]
     names += ["gamma"] * what.gamma + ["beta"] * what.beta
     names += ["cast_before_gamma"] * what.cast_before_gamma + ["slot"] * what.gamma
+    names += [*MARKED, "keep_isd", "skip"] * what.skipping
     widths = record_layout(configuration)
     return {name: widths[name] for name in names}
 
@@ -36,10 +48,12 @@ def row_settings(configuration: Configuration) -> Fields:
 def statistics_settings(configuration: Configuration) -> Fields:
     """The settings that wait for the sums of a row; `n` is that of the samples."""
     later = {"valid", "n_sub", "first", "stride_log2", "gamma", "beta", "cast_before_gamma", "slot"}
+    later |= {*MARKED, "keep_isd", "skip"}
     fields = {
         name: width for name, width in row_settings(configuration).items() if name not in later
     }
-    return fields | ({"subsampled": 1} if configuration.what.subsampling else {})
+    fields |= {"subsampled": 1} if configuration.what.subsampling else {}
+    return fields | ({"predicted": 1} if configuration.what.skipping else {})
 
 
 def feed_beat(configuration: Configuration) -> Fields:
@@ -68,6 +82,8 @@ def order(configuration: Configuration) -> Fields:
     }
     fields |= {"gamma": 1, "slot": what.slot_bits} if what.gamma else {}
     fields |= {"beta": 1} if what.beta else {}
+    if what.skipping:
+        fields |= {"rmsnorm": 1, "early": 1, "waits": 1, **CHOICE}
     return fields | ({"cast": 1} if what.cast_before_gamma else {})
 
 
@@ -75,6 +91,29 @@ def window(configuration: Configuration) -> Fields:
     """What is known of a row when its window is."""
     fields = {"nan": 1, "nonfinite": 1, "zero_variance": 1}
     return fields | ({"shift": SCALE_EXPONENT_BITS} if configuration.what.layernorm else {})
+
+
+CHOICE: Fields = {"predicted": 1, "guard": 1, "no_anchor": 1}
+"""What became of a skipped row."""
+PREDICTION: Fields = {"isd": ISD_BITS, "exponent": PREDICTED_EXPONENT_BITS}
+"""A predicted ISD."""
+
+
+def kept_isd(configuration: Configuration) -> Fields:
+    """An entry of the ISD memory; the ISD's significand without its leading one."""
+    return {
+        "valid": 1,
+        "layer": configuration.what.id_bits,
+        "fraction": ISD_BITS - 1,
+        "exponent": KEPT_EXPONENT_BITS,
+    }
+
+
+def mark(configuration: Configuration) -> Fields:
+    """What the predictor needs of a row when its ISD is there."""
+    what, widths = configuration.what, record_layout(configuration)
+    own = {"waits": 1, "keeps": 1, "id": what.id_bits, "token": what.token_bits}
+    return own | {name: widths[name] for name in MARKED}
 
 
 SCALE: Fields = {"isd": ISD_BITS, "exponent": SCALE_EXPONENT_BITS}
@@ -160,6 +199,14 @@ def memories(configuration: Configuration) -> list[Memory]:
     ]
     if what.layernorm:
         found.append(Memory("mean store", Numerics(configuration).window, inside))
+    if what.skipping:
+        found += [
+            Memory("ISD memory", size(kept_isd(configuration)), isd_entries(what)),
+            Memory("anchors found", size(kept_isd(configuration)) + 2, 4, immediate=True),
+            Memory("mark queue", size(mark(configuration)), inside),
+            Memory("choice queue", size(CHOICE), inside),
+            Memory("prediction store", size(PREDICTION), 2 * inside),
+        ]
     found.append(Memory("result queue", beat + 1, out))
     found.append(Memory("meta queue", size(meta(configuration)), out))
     words = bank_depth(configuration)

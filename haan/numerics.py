@@ -22,6 +22,10 @@ Y_FRACTION_BITS = 22
 """Fraction bits of y between Newton steps."""
 ISD_BITS = 17
 """Significand of the ISD: the widest that DSP48E2's 18-bit signed port takes."""
+KEPT_EXPONENT_BITS = 6
+"""Signed width of the exponent of an ISD that is kept."""
+PREDICTED_EXPONENT_BITS = 8
+"""Signed width of the exponent of any ISD."""
 D_BITS = 18
 """Significand of z − mean and of x-hat: the widest unsigned operand of ECP5's MULT18X18D."""
 SCALE_EXPONENT_BITS = 8

@@ -81,7 +81,7 @@ class HaanAxi(wiring.Component):
         m.submodules.core = core = Shared(Core, self.configuration)
         m.submodules.control = control = Control(self.configuration)
         pass_on(m, control, self, "s_axil_")
-        self._watch(m, control)
+        self._watch(m, core, control)
         self._take(m, core, control)
         self._give(m, core, control)
         for name in ("valid", "beta", "slot", "index", "data", "one_plus"):
@@ -89,7 +89,7 @@ class HaanAxi(wiring.Component):
             m.d.comb += port.eq(getattr(control, f"parameter_{name}"))
         return m
 
-    def _watch(self, m: Module, control: Control) -> None:
+    def _watch(self, m: Module, core: Shared, control: Control) -> None:
         m.d.comb += [
             control.in_valid.eq(self.s_axis_tvalid),
             control.in_ready.eq(self.s_axis_tready),
@@ -99,7 +99,14 @@ class HaanAxi(wiring.Component):
             control.out_ready.eq(self.m_axis_tready),
             control.out_last.eq(self.m_axis_tlast),
             control.out_flags.eq(self.m_axis_tuser[self.what.token_bits :]),
+            control.sum_active.eq(core.sum_active),
+            control.root_active.eq(core.root_active),
         ]
+        if self.what.skipping:
+            m.d.comb += [
+                core.isd_clear.eq(control.isd_clear),
+                control.isd_clearing.eq(core.isd_clearing),
+            ]
 
     def _take(self, m: Module, core: Shared, control: Control) -> None:
         """Input stream with the records of the rows, through the converter if there is one."""

@@ -14,6 +14,7 @@ from ..layout import row_number_bits
 from ..numerics import Numerics, clog2
 from ..registers import WORD_BITS, RegisterMap, register_map
 from .framer import eps_works, last_sample
+from .predictor import prediction_works
 from .registers import AXI_LITE, RegisterBlock, pass_on
 
 
@@ -69,6 +70,8 @@ class Validator(wiring.Component):
             shadow.slot < what.slots,
             eps_works(shadow.eps),
         ]
+        if what.skipping:
+            checks.append(prediction_works(shadow))
         if what.subsampling:
             last = last_sample(m, shadow, Numerics(self.configuration).n_bits)
             checks.append((shadow.n_sub != 0) & (last < shadow.n))
@@ -89,6 +92,7 @@ class Validator(wiring.Component):
             shadow.gamma & (not what.gamma),
             shadow.beta & (not what.beta),
             shadow.cast_before_gamma & (not what.cast_before_gamma),
+            (shadow.skip | shadow.keep_isd) & (not what.skipping),
             shadow.input_format.any(),
             shadow.output_format.any(),
         ]
@@ -100,7 +104,7 @@ class LayerTable(wiring.Component):
 
     Members
     -------
-    id, entry : the entry of a layer, in the same cycle. Without `valid`, `gamma` and `beta` are 0.
+    id, entry : the entry of a layer, in the same cycle. Without `valid`, `gamma`, `beta`, `keep_isd` and `skip` are 0.
     shadow : an entry to write
     commit_write, commit_layer : it shall become that of a layer; commit_ack, commit_error : it has, or isn't good
     load_write, load_layer : the entry of a layer is wanted; load_ack, load_error, loaded : it is there, or there is no such layer
@@ -139,8 +143,10 @@ class LayerTable(wiring.Component):
             look.addr.eq(self.id),
             self.entry.eq(entry),
             self.entry.valid.eq(valid),
-            self.entry.gamma.eq(entry.gamma & valid),
-            self.entry.beta.eq(entry.beta & valid),
+            *[
+                self.entry[name].eq(entry[name] & valid)
+                for name in ("gamma", "beta", "keep_isd", "skip")
+            ],
         ]
         self._commit(m, memory)
         self._load(m, memory)
@@ -248,6 +254,7 @@ class Control(wiring.Component):
     hold : the input must not take a beat
     out_valid, out_ready, out_last, out_flags : the output stream; out_parameters, out_slot : the row uses gamma or beta of a slot
     parameter_* : one parameter a cycle for the core
+    sum_active, root_active : counted; isd_clear, isd_clearing : of the core (without skipping unused)
     """
 
     def __init__(self, configuration: Configuration) -> None:
@@ -268,6 +275,10 @@ class Control(wiring.Component):
                 "out_flags": In(ERROR_BITS),
                 "out_parameters": In(1),
                 "out_slot": In(self.what.slot_bits),
+                "sum_active": In(1),
+                "root_active": In(1),
+                "isd_clear": Out(1),
+                "isd_clearing": In(1),
                 "parameter_valid": Out(1),
                 "parameter_beta": Out(1),
                 "parameter_slot": Out(self.what.slot_bits),
@@ -321,12 +332,21 @@ class Control(wiring.Component):
             m.d.sync += inside.eq(~self.in_last)
         m.d.sync += [row.eq(row + begins), left.eq(left + ends)]
         idle = ~inside & (row == left)
+        stops = block.control_flush | block.control_isd_clear
         m.d.comb += [
             block.rows_in_flight_count_next.eq((row - left)[: len(row)]),
             block.status_idle_next.eq(idle),
-            block.status_flushing_next.eq(block.control_flush),
-            self.hold.eq(block.control_flush & ~inside),
+            block.status_flushing_next.eq(stops),
+            self.hold.eq(stops & ~inside),
             block.control_flush_hwclr.eq(idle),
+        ]
+        # What is kept is forgotten only when no row is inside that could still keep something.
+        asked = Signal()
+        forgets = block.control_isd_clear & idle
+        m.d.sync += asked.eq(forgets)
+        m.d.comb += [
+            self.isd_clear.eq(forgets & ~asked),
+            block.control_isd_clear_hwclr.eq(forgets & asked & ~self.isd_clearing),
         ]
         return begins, ends, row, left
 
@@ -338,6 +358,8 @@ class Control(wiring.Component):
             "rows_out": ends,
             "stall_in": self.in_valid & ~self.in_ready,
             "stall_out": self.out_valid & ~self.out_ready,
+            "sum_cycles": self.sum_active,
+            "roots": self.root_active,
         }
         events |= {
             f"row_flags_{place}": ends & self.out_flags[place] for place in range(len(RowFlag))

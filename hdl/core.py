@@ -2,12 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The core: rows in on one stream, normalized rows out on another, layer settings and parameters on plain ports."""
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..config import Configuration
-from ..flags import ERROR_BITS, RowFlag
+from ..flags import COMMON_BITS, ERROR_BITS, RowFlag
 from ..formats import FP16, FP32
 from ..latency import RowTimes, buffer_depth, output_depth, window_push_time
 from ..layer import record_layout
@@ -18,6 +18,7 @@ from .buffers import Queue, RegisterSlice, ResultStore, RowBuffer, step
 from .framer import Framer, beat_layout, row_settings
 from .normalization import SCALE_LAYOUT, NormalizationUnit, meta_layout, order_layout, window_layout
 from .pipe import Pipe, struct
+from .predictor import IsdPredictor, choice_layout
 from .row import RowUnit
 from .statistics import StatisticsUnit
 
@@ -36,6 +37,9 @@ def core_ports(configuration: Configuration) -> list[tuple[str, str, int]]:
     ports += [("m_axis_parameters", "output", 1), ("m_axis_slot", "output", what.slot_bits)]
     if configuration.how.bus_bytes is not None:
         ports.append(("s_axis_mixed", "input", 1))
+    ports += [("sum_active", "output", 1), ("root_active", "output", 1)]
+    if what.skipping:
+        ports += [("isd_clear", "input", 1), ("isd_clearing", "output", 1)]
     ports += [
         (f"layer_{name}", "input", size) for name, size in record_layout(configuration).items()
     ]
@@ -60,7 +64,9 @@ class Core(wiring.Component):
     """The accelerator without its control plane. Ports: `core_ports`.
 
     `m_axis_parameters` says beside a beat that its row uses gamma or beta of `m_axis_slot`. `s_axis_mixed` (builds with a narrow bus)
-    says that a part of the beat came with another TID than the row's first.
+    says that a part of the beat came with another TID than the row's first. `isd_clear` (builds with skipping) forgets the ISDs that are kept;
+    it may come only while no row is inside, and until `isd_clearing` falls no row is taken. `sum_active` and `root_active` are 1 in cycles in
+    which the statistics unit takes elements, and in which an inverse square root begins.
 
     Rows: `docs/numerics.md`, section 9. Equal rows follow each other every max(⌈N_sub/p_d⌉, ⌈N/p_n⌉, isd_interval) cycles.
     Latency: `haan.latency.core_latency`.
@@ -98,7 +104,10 @@ class Core(wiring.Component):
         ]
         order_room = self._queue_orders(m, framer, normalization, depth)
         self._compute(m, framer, statistics, row, depth)
-        self._hand_over(m, statistics, row, normalization, depth)
+        p = self._hand_over(m, statistics, row, normalization, depth)
+        if self.what.skipping:
+            self._predict(m, framer, row, normalization, p)
+        m.d.comb += [self.sum_active.eq(framer.sum_valid), self.root_active.eq(row.roots)]
         m.d.comb += framer.room.eq(buffer.room & order_room)
         self._give(m, normalization)
         if self.what.gamma:
@@ -107,8 +116,60 @@ class Core(wiring.Component):
                 m.d.comb += getattr(normalization, f"write_{name}").eq(port)
         return m
 
+    def _predict(
+        self,
+        m: Module,
+        framer: Framer,
+        row: RowUnit,
+        normalization: NormalizationUnit,
+        p: Pipe,
+    ) -> None:
+        """The ISD predictor, between the rows that come in, the ISDs and the lanes."""
+        predictor, settings = self.predictor, framer.settings
+        inside, takes = Signal(), Signal()
+        token = self.s_axis_tuser[: self.what.token_bits]
+        m.d.comb += takes.eq(self.s_axis_tvalid & self.s_axis_tready)
+        with m.If(takes):
+            m.d.sync += inside.eq(~self.s_axis_tlast)
+        choice, waits = Signal(choice_layout(), reset_less=True), Signal(reset_less=True)
+        with m.If(framer.frames):
+            m.d.sync += [choice.eq(predictor.now), waits.eq(predictor.waits)]
+        m.d.comb += [
+            predictor.accepts.eq(takes & ~inside),
+            predictor.accepted_token.eq(token),
+            predictor.accepted_anchor.eq(self.layer_anchor),
+            predictor.accepted_keeps.eq(self.layer_keep_isd & self.layer_valid),
+            predictor.accepted_skips.eq(self.layer_skip & self.layer_valid),
+            predictor.frames.eq(framer.frames),
+            predictor.framed.eq(framer.framed),
+            predictor.known.eq(framer.known),
+            framer.predicted.eq(predictor.now.predicted),
+            predictor.row_valid.eq(framer.row_valid & ~framer.null & ~framer.early),
+            predictor.refused.eq(framer.row_valid & framer.null),
+            predictor.row.eq(settings),
+            predictor.row_id.eq(framer.id),
+            predictor.row_token.eq(framer.token),
+            predictor.isd_valid.eq(p.valid(self.times.isd)),
+            predictor.isd.eq(row.isd),
+            predictor.exponent.eq(row.exponent),
+            predictor.void.eq(p.at(self.no_isd, self.times.isd)),
+            normalization.choice_valid.eq(predictor.choice_valid),
+            normalization.choice.eq(predictor.choice),
+            predictor.choice_ready.eq(normalization.choice_ready),
+            predictor.prediction_row.eq(normalization.prediction_row),
+            normalization.prediction.eq(predictor.prediction),
+            predictor.clear.eq(self.isd_clear),
+            self.isd_clearing.eq(predictor.clearing),
+            self.choice.eq(choice),
+            self.waits.eq(waits),
+        ]
+
     def _take(self, m: Module, framer: Framer) -> None:
         """Input stream, with the settings that stand beside a first beat."""
+        clearing: Value = Const(0, 1)
+        if self.what.skipping:
+            m.submodules.predictor = self.predictor = IsdPredictor(self.configuration)
+            clearing = self.predictor.clearing
         layout = beat_layout(self.configuration)
         m.submodules.input = entry = RegisterSlice(layout.size)
         beat = Signal(layout)
@@ -123,9 +184,9 @@ class Core(wiring.Component):
                 beat.settings[name].eq(getattr(self, f"layer_{name}"))
                 for name in row_settings(self.configuration).members
             ],
-            entry.i_valid.eq(self.s_axis_tvalid),
+            entry.i_valid.eq(self.s_axis_tvalid & ~clearing),
             entry.i_data.eq(beat.as_value()),
-            self.s_axis_tready.eq(entry.i_ready),
+            self.s_axis_tready.eq(entry.i_ready & ~clearing),
             framer.i_valid.eq(entry.o_valid),
             framer.i_beat.eq(data.View(layout, entry.o_data)),
             entry.o_ready.eq(framer.i_ready),
@@ -137,10 +198,19 @@ class Core(wiring.Component):
         """What the normalization unit needs of a row from its beginning and from its end."""
         layout = order_layout(self.configuration)
         m.submodules.orders = orders = Queue(layout.size, depth, late=True)
-        m.submodules.ends = ends = Queue(len(RowFlag), depth, late=True)
+        m.submodules.ends = ends = Queue(COMMON_BITS, depth, late=True)
         order = Signal(layout)
         settings = framer.settings
         lane_bits = clog2(self.how.p_n)
+        if self.what.skipping:
+            self.choice, self.waits = Signal(choice_layout()), Signal()
+            both = self.what.layernorm and self.what.rmsnorm
+            m.d.comb += [
+                order.rmsnorm.eq(settings.rmsnorm if both else self.what.rmsnorm),
+                order.early.eq(framer.early),
+                order.waits.eq(self.waits),
+                *[order[name].eq(self.choice[name]) for name in choice_layout().members],
+            ]
         m.d.comb += [
             order.null.eq(framer.null),
             order.beats.eq((settings.n - 1) >> lane_bits),
@@ -179,11 +249,15 @@ class Core(wiring.Component):
         if self.what.subsampling:
             values["n"] = settings.n_sub
             values["subsampled"] = settings.n_sub != settings.n
+        enters = framer.row_valid & ~framer.null
+        if self.what.skipping:
+            values["predicted"] = self.choice.predicted
+            enters = enters & ~framer.early
         m.submodules.settings = queue = Queue(layout.size, depth)
         entry = Signal(layout)
         m.d.comb += [
             *[entry[name].eq(value) for name, value in values.items()],
-            queue.w_valid.eq(framer.row_valid & ~framer.null),
+            queue.w_valid.eq(enters),
             queue.w_data.eq(entry.as_value()),
             queue.r_ready.eq(statistics.o_valid),
             row.i_valid.eq(statistics.o_valid),
@@ -202,15 +276,17 @@ class Core(wiring.Component):
         row: RowUnit,
         normalization: NormalizationUnit,
         depth: int,
-    ) -> None:
+    ) -> Pipe:
         """Results of a row to the normalization unit: it starts with the window, and finds mean and ISD when it needs them."""
-        times = RowTimes(self.configuration)
+        self.times = times = RowTimes(self.configuration)
         p = Pipe(m, self.how.cuts, interval=self.how.isd_interval, valid=statistics.o_valid)
         layout = window_layout(self.configuration)
         nonfinite = p.let("sums_nonfinite", statistics.nonfinite)
         nan = p.let("sums_nan", statistics.nonfinite | statistics.o_fault)
         p.now = times.window
         zero = p.let("row_zero_variance", row.zero_variance)
+        if self.what.skipping:
+            self.no_isd = p.let("no_isd", p(nan) | row.zero_variance)
         shift = p.let("row_shift", row.shift) if self.what.layernorm else None
         p.now = window_push_time(self.configuration)
         window = Signal(layout)
@@ -241,6 +317,7 @@ class Core(wiring.Component):
                 means.r_row.eq(normalization.mean_row),
                 normalization.mean.eq(means.r_data),
             ]
+        return p
 
     def _give(self, m: Module, normalization: NormalizationUnit) -> None:
         """Output stream. A beat is sent through the lanes only when a place in the output queue is sure to be free."""
@@ -272,13 +349,14 @@ class Core(wiring.Component):
         exists = named(m, "exists", ~meta.null)
         keep = Cat((exists & there).replicate(FP16.width // 8) for there in present)
         flags = Mux(meta.last, meta.flags | overflow, 0)
+        rest = ERROR_BITS - len(meta.flags)
         m.d.comb += [
             self.m_axis_tvalid.eq(results.r_valid),
             self.m_axis_tdata.eq(results.r_data[:-1]),
             self.m_axis_tkeep.eq(keep),
             self.m_axis_tlast.eq(meta.last),
             self.m_axis_tid.eq(meta.id),
-            self.m_axis_tuser.eq(Cat(meta.token, flags, Const(0, ERROR_BITS - len(RowFlag)))),
+            self.m_axis_tuser.eq(Cat(meta.token, flags[: len(meta.flags)], Const(0, rest))),
         ]
         if self.what.gamma:
             m.d.comb += [self.m_axis_parameters.eq(meta.parameters), self.m_axis_slot.eq(meta.slot)]

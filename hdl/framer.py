@@ -13,13 +13,14 @@ from amaranth.lib.wiring import In, Out
 
 from .. import layout
 from ..config import Configuration
-from ..flags import PACKET_FAULTS, RowFlag
+from ..flags import COMMON_BITS, PACKET_FAULTS, RowFlag
 from ..formats import FP16, FP32
 from ..latency import buffer_depth, feeds_wait
 from ..numerics import Numerics, clog2
 from .arithmetic import above, choose, choose_any, named
 from .buffers import Queue
 from .pipe import struct
+from .predictor import prediction_works
 
 
 def row_settings(configuration: Configuration) -> data.StructLayout:
@@ -68,6 +69,8 @@ class Framer(wiring.Component):
     beat_valid : a beat of a row, for one cycle; `beat_data` for the row buffer
     row_valid : with a row's first beat; `settings`, `id`, `token`, `null` are the row's
     end_valid : with a row's last beat; `faults` are those of the packet
+    frames, framed, known : in builds with skipping: a row's first beat becomes framed in the next cycle; its settings; they aren't refused
+    predicted, early : in the same cycle: its ISD is predicted; with row_valid: the row takes no statistics
     sum_valid, sum_first, sum_last, sum_data, sum_sampled : p_d elements a cycle for the statistics unit
     sum_fault : with `sum_last`: the row is all NaN
     """
@@ -78,8 +81,11 @@ class Framer(wiring.Component):
         self.numerics = Numerics(configuration)
         self.lane_bits = clog2(self.how.p_n)
         self.chunk_bits = clog2(self.how.p_n // self.how.p_d)
+        skipping = {"frames": Out(1), "framed": Out(row_settings(configuration)), "known": Out(1)}
+        skipping |= {"predicted": In(1), "early": Out(1)}
         super().__init__(
-            {
+            (skipping if self.what.skipping else {})
+            | {
                 "i_valid": In(1),
                 "i_ready": Out(1),
                 "i_beat": In(beat_layout(configuration)),
@@ -92,7 +98,7 @@ class Framer(wiring.Component):
                 "token": Out(self.what.token_bits),
                 "null": Out(1),
                 "end_valid": Out(1),
-                "faults": Out(len(RowFlag)),
+                "faults": Out(COMMON_BITS),
                 "sum_valid": Out(1),
                 "sum_first": Out(1),
                 "sum_last": Out(1),
@@ -115,7 +121,7 @@ class Framer(wiring.Component):
         beat = self.i_beat
         self.seen = Signal(beat_layout(self.configuration), reset_less=True)
         self.seen_valid, self.take = Signal(), Signal()
-        self.known = Signal(reset_less=True)
+        self.known_settings = Signal(reset_less=True)
         self.full, self.ragged = Signal(reset_less=True), Signal(reset_less=True)
         moves = ~self.seen_valid | self.take
         m.d.comb += self.i_ready.eq(moves)
@@ -129,7 +135,7 @@ class Framer(wiring.Component):
             m.d.sync += [
                 self.seen_valid.eq(self.i_valid),
                 self.seen.eq(beat),
-                self.known.eq(self._settings_work(m, beat.settings)),
+                self.known_settings.eq(self._settings_work(m, beat.settings)),
                 self.full.eq(beat.keep.all()),
                 self.ragged.eq(split | holes),
             ]
@@ -144,6 +150,8 @@ class Framer(wiring.Component):
             last = last_sample(m, settings, self.numerics.n_bits)
             self._last_sample = last[: self.numerics.n_bits]
             works &= (settings.n_sub != 0) & (last < settings.n)
+        if self.what.skipping:
+            works &= prediction_works(settings)
         return works
 
     def _frame(self, m: Module) -> None:
@@ -153,10 +161,10 @@ class Framer(wiring.Component):
         inside, padding, swallowing = Signal(), Signal(), Signal()
         left = Signal(bits, reset_less=True)
         row_id = Signal(self.what.id_bits, reset_less=True)
-        faults = Signal(len(RowFlag), reset_less=True)
+        faults = Signal(COMMON_BITS, reset_less=True)
         first = ~inside & ~padding
         remaining = named(m, "remaining", Mux(first, seen.settings.n, left))
-        null = first & ~self.known
+        null = first & ~self.known_settings
         end = ~above(remaining, p_n) | null
         whole, touched, wanted = (Signal(p_n, name=n) for n in ("whole", "touched", "wanted"))
         kept = self._by_element(m, "seen_keep", seen.keep)
@@ -170,23 +178,25 @@ class Framer(wiring.Component):
         other_id = ~first & (seen.id != row_id)
         if self.how.bus_bytes is not None:
             other_id = other_id | seen.mixed
-        early = {
+        known = {
             RowFlag.SHORT: last & (~end | missing),
             RowFlag.LONG: end & (~last | extra),
             RowFlag.KEEP: ~padding & Mux(seen.last, self.ragged, ~self.full),
             RowFlag.ID: ~padding & other_id,
         }
-        found = Signal(len(RowFlag), name="found")
+        found = Signal(COMMON_BITS, name="found")
         with m.If(null):
             m.d.comb += found.eq(RowFlag.SETTINGS.value)
         with m.Else():
-            m.d.comb += found.eq(Cat(*[early.get(flag, Const(0, 1)) for flag in RowFlag]))
-        sofar = Signal(len(RowFlag), name="sofar")
+            m.d.comb += found.eq(Cat(*[known.get(flag, Const(0, 1)) for flag in RowFlag]))
+        sofar = Signal(COMMON_BITS, name="sofar")
         m.d.comb += sofar.eq(Mux(first, 0, faults) | found)
 
         emits = Signal()
         offered = (self.seen_valid | padding) & ~swallowing
         feeds, follow, feed = self._plan(remaining, first, null, end)
+        if self.what.skipping:
+            feeds = feeds & ~self._early(m, emits, first)
         feed |= {
             "present": whole & wanted,
             "data": seen.data,
@@ -210,6 +220,22 @@ class Framer(wiring.Component):
             m.d.sync += swallowing.eq(0)
         self._latch(m, emits, first, null, end, sofar, whole)
 
+    def _early(self, m: Module, emits: Signal, first: Value) -> Signal:
+        """Whether the row takes no statistics: a predicted RMSNorm row."""
+        settings = self.seen.settings
+        rmsnorm = settings.rmsnorm if self.what.layernorm and self.what.rmsnorm else self.what.rmsnorm
+        early, row_early = Signal(name="now_early"), Signal(reset_less=True)
+        m.d.comb += [
+            early.eq(Mux(first, self.predicted & rmsnorm, row_early)),
+            self.frames.eq(emits & first),
+            self.framed.eq(settings),
+            self.known.eq(self.known_settings),
+            self.early.eq(row_early),
+        ]
+        with m.If(emits):
+            m.d.sync += row_early.eq(early)
+        return early
+
     def _by_element(self, m: Module, name: str, keep: Value) -> list[Value]:
         """The bits of TKEEP of each element."""
         keep = named(m, name, keep)
@@ -229,7 +255,7 @@ class Framer(wiring.Component):
         seen, p_n = self.seen, self.how.p_n
         self.fresh = Signal()
         self.row_end, self.row_start = Signal(reset_less=True), Signal(reset_less=True)
-        self.beat_faults = Signal(len(RowFlag), reset_less=True)
+        self.beat_faults = Signal(COMMON_BITS, reset_less=True)
         self.beat = Signal(FP16.width * p_n, reset_less=True)
         self.row_null = Signal(reset_less=True)
         settings = Signal(row_settings(self.configuration), reset_less=True)
@@ -260,7 +286,7 @@ class Framer(wiring.Component):
 
     def _missing_are_nan(self, m: Module, elements: Value, whole: Value) -> Value:
         """Where a row's result may start before its end, missing elements are stored as NaN."""
-        if not self.what.subsampling:
+        if not self.what.starts_early:
             return elements
         quiet, elements = FP16.quiet_nan, named(m, "seen_data", elements)
         return Cat(

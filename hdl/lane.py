@@ -104,7 +104,7 @@ class Lane(wiring.Component):
             p.let("z_sign", self.z[15]),
             p.let("z_significand", Cat(self.z[:10], ~subnormal)),
             p.let("z_exponent", Cat(field[0] | subnormal, field[1:])),
-            p.let("z_nonfinite", field.all() if self.what.subsampling else Const(0, 1)),
+            p.let("z_nonfinite", field.all() if self.what.starts_early else Const(0, 1)),
         )
 
     def _centre(self, m: Module, p: Pipe) -> tuple[Staged, Staged, Staged, Staged]:

@@ -4,13 +4,13 @@
 
 from typing import Any
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from .. import layout
 from ..config import Configuration
-from ..flags import RowFlag
+from ..flags import COMMON_BITS, RowFlag
 from ..formats import FP16
 from ..latency import (
     BUFFER_LATENCY,
@@ -19,11 +19,12 @@ from ..latency import (
     normalization_latency,
     operand_time,
 )
-from ..numerics import Numerics, clog2
+from ..numerics import SCALE_EXPONENT_BITS, Numerics, clog2
 from .emit import Shared
 from .lane import Lane
 from .parameters import BetaLayout, GammaLayout, ParameterEncoder, ParameterMemory
 from .pipe import Pipe, Staged, struct
+from .predictor import PREDICTION_LAYOUT, choice_layout
 
 
 def order_layout(configuration: Configuration) -> data.StructLayout:
@@ -49,7 +50,8 @@ class NormalizationUnit(wiring.Component):
     Members
     -------
     order_valid, order, order_ready : rows under way, in order
-    window_valid, window, window_ready : rows whose window is known, in order (null rows have none)
+    window_valid, window, window_ready : rows whose window is known, in order (null and early rows have none)
+    choice_valid, choice, choice_ready; prediction_row, prediction : as of `IsdPredictor` (builds with skipping)
     end_valid, end, end_ready : faults of the rows that have ended, in order
     available, z : the row buffer; z in the cycle after it is read
     mean_row, mean; scale_row, scale : the stores of mean and ISD, by row; they answer after `haan.latency.STORE_LATENCY` cycles
@@ -74,7 +76,7 @@ class NormalizationUnit(wiring.Component):
             "window": In(window_layout(configuration)),
             "window_ready": Out(1),
             "end_valid": In(1),
-            "end": In(len(RowFlag)),
+            "end": In(COMMON_BITS),
             "end_ready": Out(1),
             "available": In(1),
             "z": In(FP16.width * p_n),
@@ -88,6 +90,14 @@ class NormalizationUnit(wiring.Component):
             "y": Out(FP16.width * p_n),
             "overflow": Out(1),
         }
+        if what.skipping:
+            members |= {
+                "choice_valid": In(1),
+                "choice": In(choice_layout()),
+                "choice_ready": Out(1),
+                "prediction_row": Out(row_bits + 1),
+                "prediction": In(PREDICTION_LAYOUT),
+            }
         if what.layernorm:
             members |= {"mean_row": Out(row_bits), "mean": In(self.numerics.window)}
         if what.gamma:
@@ -144,23 +154,30 @@ class NormalizationUnit(wiring.Component):
         # Known before the beat's turn comes: whether it is the row's last decides much else in the same cycle.
         inside, ends = Signal(), Signal(reset_less=True)
         # A row whose sums took in all elements is in the buffer when its window is known.
-        there = self.available if self.what.subsampling else Const(1, 1)
+        there = self.available if self.what.starts_early else Const(1, 1)
+        computed, spared, predicted = self._choose(m)
+        if self.what.skipping:
+            there = there & (~order.waits | self.choice_valid)
+            m.d.comb += self.choice_ready.eq(self.issue & last & order.waits)
         m.d.comb += [
             last.eq(Mux(inside, ends, order.single)),
-            ready.eq(order.null | (self.window_valid & there)),
+            ready.eq(order.null | ((self.window_valid | ~computed) & there)),
             self.issue.eq(self.order_valid & ready & self.credit & (~last | self.end_valid)),
             self.read.eq(self.issue & ~order.null),
             self.order_ready.eq(self.issue & last),
             self.end_ready.eq(self.issue & last),
-            self.window_ready.eq(self.issue & last & ~order.null),
+            self.window_ready.eq(self.issue & last & ~order.null & computed),
             self.meta.id.eq(order.id),
             self.meta.token.eq(order.token),
             self.meta.tail.eq(order.tail),
             self.meta.null.eq(order.null),
             self.meta.last.eq(last),
         ]
-        own = Mux(window.nonfinite, RowFlag.NONFINITE.value, 0)
-        own |= Mux(window.zero_variance & ~window.nan, RowFlag.ZERO_VARIANCE.value, 0)
+        own = Mux(window.nonfinite & ~spared, RowFlag.NONFINITE.value, 0)
+        zero = window.zero_variance & ~window.nan & ~predicted
+        own |= Mux(zero, RowFlag.ZERO_VARIANCE.value, 0)
+        if self.what.skipping:
+            own |= self.chosen.as_value() << COMMON_BITS
         m.d.comb += self.meta.flags.eq(self.end | Mux(order.null, 0, own))
         if self.what.gamma:
             used = order.gamma | order.beta if self.what.beta else order.gamma
@@ -173,6 +190,38 @@ class NormalizationUnit(wiring.Component):
             ]
         return beat, last
 
+    def _choose(self, m: Module) -> tuple[Value, Value, Value]:
+        """Of the oldest row: it has a window; its sums don't matter; its ISD is predicted."""
+        order = self.order
+        self.choice_bits: tuple[Value, Value, Value] = (Const(1, 1), Const(0, 1), Const(0, 1))
+        if self.what.skipping:
+            self.chosen = Signal(choice_layout())
+            own = Cat(order[name] for name in choice_layout().members)
+            m.d.comb += self.chosen.eq(Mux(order.waits, self.choice.as_value(), own))
+            predicted = self.chosen.predicted
+            self.choice_bits = (~order.early, predicted & order.rmsnorm, predicted)
+        return self.choice_bits
+
+    def _scale(
+        self, m: Module, p: Pipe, time: int, shift: Staged | None
+    ) -> tuple[Value, Value]:
+        """Significand and exponent of the row's scale, at a time."""
+        if not self.what.skipping:
+            return self.scale.isd, self.scale.exponent
+        predicted = p.let("predicted", self.chosen.predicted)
+        taken = Signal(len(self.prediction_row))
+        with m.If(self.issue & self.meta.last & (self.order.waits | self.chosen.predicted)):
+            m.d.sync += taken.eq(taken + 1)
+        number = p.let("prediction", taken)
+        m.d.comb += self.prediction_row.eq(p.at(number, time - STORE_LATENCY))
+        chosen = p.at(predicted, time)
+        offset = p.at(shift, time) if shift is not None else -FP16.bias - FP16.lsb_exponent
+        exponent = (self.prediction.exponent - offset)[:SCALE_EXPONENT_BITS].as_signed()
+        return (
+            Mux(chosen, self.prediction.isd, self.scale.isd),
+            Mux(chosen, exponent, self.scale.exponent),
+        )
+
     def _operands(self, m: Module, p: Pipe, beat: Signal) -> dict[str, Any]:
         """The lanes' operands, each at the time at which the lanes use it: constants of the row, and parameters of the beat."""
         row = Signal(clog2(buffer_depth(self.configuration)))
@@ -181,19 +230,26 @@ class NormalizationUnit(wiring.Component):
         at = self._times()
         number = p.let("row", row)
         operands: dict[str, Any] = {}
-        nan = p.let("row_nan", self.order.null | self.window.nan)
+        computed, spared, _ = self.choice_bits
+        nan = p.let("row_nan", self.order.null | (self.window.nan & ~spared))
         operands["nan"] = p.at(nan, at["nan"])
-        m.d.comb += self.scale_row.eq(p.at(number, at["isd"] - STORE_LATENCY))
-        operands["isd"] = self.scale.isd
-        p.now = at["isd"]
-        exponent = p.let("scale_exponent", self.scale.exponent)
-        operands["scale_exponent"] = p.at(exponent, at["scale_exponent"])
-        p.now = 0
+        shift = None
         if self.what.layernorm:
-            shift = p.let("shift", self.window.shift)
+            integer = -FP16.bias - FP16.lsb_exponent
+            shift = p.let("shift", Mux(computed, self.window.shift, integer).as_signed())
             operands["shift"] = p.at(shift, at["shift"])
             m.d.comb += self.mean_row.eq(p.at(number, at["mean"] - STORE_LATENCY))
             operands["mean"] = self.mean
+            if self.what.skipping:
+                taken = p.at(p.let("computed", computed), at["mean"])
+                operands["mean"] = self.mean & taken.replicate(len(self.mean))
+        m.d.comb += self.scale_row.eq(p.at(number, at["isd"] - STORE_LATENCY))
+        isd, exponent = self._scale(m, p, at["isd"], shift)
+        operands["isd"] = isd
+        p.now = at["isd"]
+        exponent = p.let("scale_exponent", exponent)
+        operands["scale_exponent"] = p.at(exponent, at["scale_exponent"])
+        p.now = 0
         if self.what.cast_before_gamma:
             operands["cast"] = p.at(p.let("cast", self.order.cast), at["cast"])
         if self.what.gamma:

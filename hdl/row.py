@@ -11,6 +11,7 @@ from ..formats import FP16
 from ..latency import RowTimes
 from ..numerics import (
     ISD_BITS,
+    PREDICTED_EXPONENT_BITS,
     SCALE_EXPONENT_BITS,
     SUBSAMPLED_LSB,
     VARIANCE_BITS,
@@ -49,7 +50,8 @@ class RowUnit(wiring.Component):
     subsampled : N_sub < N (builds with subsampling)
     shift : for the lanes; with zero_variance, at `RowTimes.window`
     mean : for the lanes, at `RowTimes.mean`
-    isd, scale_exponent : for the lanes, at `RowTimes.isd`
+    isd, scale_exponent : for the lanes, at `RowTimes.isd`; exponent : of the ISD itself (builds with skipping)
+    predicted : another ISD takes its place (builds with skipping); roots : an inverse square root begins
     """
 
     def __init__(self, configuration: Configuration) -> None:
@@ -65,6 +67,7 @@ class RowUnit(wiring.Component):
             "inverse_square_exponent": In(6),
             "eps": In(32),
             "zero_variance": Out(1),
+            "roots": Out(1),
             "isd": Out(ISD_BITS),
             "scale_exponent": Out(signed_shape(SCALE_EXPONENT_BITS)),
         }
@@ -78,6 +81,8 @@ class RowUnit(wiring.Component):
             }
         if self.what.subsampling:
             members["subsampled"] = In(1)
+        if self.what.skipping:
+            members |= {"predicted": In(1), "exponent": Out(signed_shape(PREDICTED_EXPONENT_BITS))}
         super().__init__(members)
 
     def elaborate(self, platform: object) -> Module:
@@ -87,6 +92,7 @@ class RowUnit(wiring.Component):
         inverse = (p.input(self.inverse_square), p.input(self.inverse_square_exponent))
         eps, rmsnorm = p.input(self.eps), p.input(self.rmsnorm)
         subsampled = p.input(self.subsampled) if self.what.subsampling else None
+        predicted = p.input(self.predicted) if self.what.skipping else rmsnorm
         v, mean = self._spread(m, p)
         total, exponent, zero = self._add_eps(m, p, v, inverse, eps)
         k = p.let("k", (p(exponent) >> 1)[:SCALE_EXPONENT_BITS].as_signed())
@@ -100,12 +106,17 @@ class RowUnit(wiring.Component):
             lsb = self._window(m, p, k, rmsnorm, subsampled, mean)
             assert p.now == times.mean, (p.now, times.mean)
         m.submodules.root = root = InverseSqrtUnit(self.configuration)
-        m.d.comb += [root.i_valid.eq(p.valid(sums)), root.x.eq(p.at(x, sums))]
+        needed = p.valid(sums)
+        if self.what.skipping:
+            needed = needed & ~p.at(predicted, sums)
+        m.d.comb += [self.roots.eq(needed), root.i_valid.eq(needed), root.x.eq(p.at(x, sums))]
         p.now = times.isd
         m.d.comb += [
             self.isd.eq(Mux(p(zero), 0, root.isd)),
             self.scale_exponent.eq(p(lsb) + FP16.bias - p(k) + root.exponent),
         ]
+        if self.what.skipping:
+            m.d.comb += self.exponent.eq(root.exponent - p(k))
         return m
 
     def _spread(self, m: Module, p: Pipe) -> tuple[Staged, Staged | None]:

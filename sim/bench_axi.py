@@ -45,6 +45,9 @@ class Bench:
 
     async def set_up(self) -> None:
         """Accesses before the first row, while the streams rest."""
+        for _ in range(self.job.clears):
+            self.master.step()
+            await self.edge
         begun = self.begin(self.job.setup)
         answered, still = 0, 0
         while self.master.unanswered and still <= self.job.patience:

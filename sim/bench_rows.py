@@ -28,10 +28,16 @@ class Bench:
         names = ("beta", "slot", "index", "data", "one_plus")
         self.parameters = [Port(dut, f"parameter_write_{name}") for name in names]
         self.parameter_valid = Port(dut, "parameter_write_valid")
+        self.unused = [Port(dut, "isd_clear")] if hasattr(dut, "isd_clear") else []
 
     async def reset(self) -> None:
         self.streams.idle()
-        for port in (self.parameter_valid, *self.record.values(), *self.parameters):
+        for port in (
+            self.parameter_valid,
+            *self.record.values(),
+            *self.parameters,
+            *self.unused,
+        ):
             port.write(0)
         self.rst.write(1)
         await self.edge
@@ -39,6 +45,8 @@ class Bench:
             await self.edge
             self.streams.check_reset()
         self.rst.write(0)
+        for _ in range(self.job.clears):
+            await self.edge
 
     async def write_parameters(self) -> None:
         for write in self.job.writes:

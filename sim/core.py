@@ -103,6 +103,7 @@ def _ports(configuration: Configuration) -> list[str]:
     return [
         "clk",
         "rst",
+        *["isd_clear"] * configuration.what.skipping,
         *(f"{side}_axis_{name}" for side in "sm" for name in stream),
         *(f"layer_{name}" for name in record_layout(configuration)),
         *(f"parameter_write_{name}" for name in write),

@@ -49,6 +49,8 @@ class StreamJob:
     """Per cycle, 1: the sink is ready. Repeated without end."""
     patience: int
     """Cycles without a handshake, though source and sink are willing, after which the hardware hangs."""
+    clears: int = 0
+    """Cycles after a reset that the bench lets pass: until one before the first in which TREADY may be high."""
     reset_at: int | None = None
     """Cycle at which the run is broken off by a reset, and started again."""
 

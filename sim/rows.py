@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..config import Configuration, ConfigurationError
 from ..flags import RowFlag
+from ..latency import clear_cycles
 from ..layer import LayerSettings, float32_bits, record_layout
 from .jobs import Beat, Seen, StreamRecord
 from .runner import SimulationError
@@ -230,6 +231,7 @@ def stream_fields(
         "source": source.astype(np.uint8).tobytes(),
         "sink": sink.astype(np.uint8).tobytes(),
         "patience": 1000 + 2 * -(-what.max_n // how.p_d),
+        "clears": max(0, clear_cycles(configuration) - 1),
     }
 
 

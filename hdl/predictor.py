@@ -1,0 +1,290 @@
+# SPDX-FileCopyrightText: 2026 The HAAN developers
+# SPDX-License-Identifier: Apache-2.0
+"""The ISD predictor: keeps the ISDs of anchor layers by token slot, and gives rows of skipped layers theirs from it."""
+
+from typing import Any
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
+from amaranth.lib import data, wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+
+from .. import layout
+from ..config import Configuration
+from ..latency import CHOICE_LATENCY, buffer_depth, isd_entries
+from ..layout import row_number_bits
+from ..numerics import ISD_BITS, KEPT_EXPONENT_BITS, PREDICTED_EXPONENT_BITS, clog2
+from .buffers import Queue, ResultStore
+from .pipe import signed_shape, struct
+
+FP32_ONE = 127 << 23
+SMALLEST_RATIO, LARGEST_RATIO = 111 << 23, 143 << 23
+FP32_INFINITY = 255 << 23
+_WAITING_ROWS = 4
+"""Rows between their acceptance and their framing, at most, and one."""
+
+
+def prediction_works(settings: Value) -> Value:
+    """Whether the settings of a row are such that a skipped one can be predicted: section 11 of `docs/numerics.md`."""
+    ratio = settings.ratio
+    able = (ratio >= SMALLEST_RATIO) & (ratio <= LARGEST_RATIO)
+    for guard in (settings.guard_low, settings.guard_high):
+        able &= guard <= FP32_INFINITY
+    return ~settings.skip | (able & ~settings.keep_isd)
+
+
+def kept_layout(configuration: Configuration) -> data.StructLayout:
+    return struct(layout.kept_isd(configuration))
+
+
+def choice_layout() -> data.StructLayout:
+    return struct(layout.CHOICE)
+
+
+PREDICTION_LAYOUT = struct(layout.PREDICTION)
+
+
+class IsdPredictor(wiring.Component):
+    """Numerics: `docs/numerics.md`, section 11. Cycles: `docs/timing.md`, section Skipping.
+
+    A row's anchor is looked up when its first beat is accepted. If no row before it still may change what was found, the choice falls when
+    it is framed; else when its own ISD is there, which is then computed for nothing.
+
+    Members
+    -------
+    accepts, accepted_token, accepted_anchor, accepted_keeps, accepted_skips : a row's first beat is accepted
+    frames, framed, known : it is framed, two cycles later or more; its settings; they are not refused
+    now, waits : in the same cycle: its choice (0 where it isn't settled), and whether it has to wait for one
+    row_valid, row, row_id, row_token : a cycle later: it isn't refused nor early; its settings. refused : it is refused
+    isd_valid, isd, exponent, void : the ISD of such rows, in order
+    choice_valid, choice, choice_ready : the choices of rows that waited, in order
+    prediction_row, prediction : the store of predictions, by number: of all rows that waited or are predicted
+    clear : forget all; clearing : that goes on, and no row may come
+    """
+
+    def __init__(self, configuration: Configuration) -> None:
+        self.configuration = configuration
+        self.what = what = configuration.what
+        self.depth = buffer_depth(configuration)
+        settings = struct(layout.row_settings(configuration))
+        super().__init__(
+            {
+                "accepts": In(1),
+                "accepted_token": In(what.token_bits),
+                "accepted_anchor": In(what.id_bits),
+                "accepted_keeps": In(1),
+                "accepted_skips": In(1),
+                "frames": In(1),
+                "framed": In(settings),
+                "known": In(1),
+                "now": Out(choice_layout()),
+                "waits": Out(1),
+                "row_valid": In(1),
+                "refused": In(1),
+                "row": In(settings),
+                "row_id": In(what.id_bits),
+                "row_token": In(what.token_bits),
+                "isd_valid": In(1),
+                "isd": In(ISD_BITS),
+                "exponent": In(signed_shape(PREDICTED_EXPONENT_BITS)),
+                "void": In(1),
+                "choice_valid": Out(1),
+                "choice": Out(choice_layout()),
+                "choice_ready": In(1),
+                "prediction_row": In(range(2 * self.depth)),
+                "prediction": Out(PREDICTION_LAYOUT),
+                "clear": In(1),
+                "clearing": Out(1),
+            }
+        )
+
+    def elaborate(self, platform: object) -> Module:
+        m = Module()
+        what, kept = self.what, kept_layout(self.configuration)
+        m.submodules.memory = memory = Memory(shape=kept, depth=isd_entries(what), init=[])
+        self.write, self.read = memory.write_port(), memory.read_port()
+        self._look_up(m, kept)
+        late, late_entry, late_settings = self._resolve(m, kept)
+        late_choice = decide(m, "late", late_entry, late_settings)
+        entry = Signal(kept, name="used_entry")
+        ratio, held = Signal(32, name="used_ratio"), Signal()
+        m.d.comb += [
+            entry.eq(Mux(late, late_entry, self.head)),
+            ratio.eq(Mux(late, late_settings.ratio, self.framed.ratio)),
+            held.eq(Mux(late, late_choice.guard, self.now.guard)),
+        ]
+        self._predict(m, late | (self.frames & self.now.predicted), entry, Mux(held, FP32_ONE, ratio))
+        m.submodules.choices = choices = Queue(choice_layout().size, self.depth, late=True)
+        decided, choice = Signal(), Signal(choice_layout(), reset_less=True)
+        m.d.sync += [decided.eq(late), choice.eq(late_choice)]
+        m.d.comb += [
+            choices.w_valid.eq(decided),
+            choices.w_data.eq(choice.as_value()),
+            self.choice_valid.eq(choices.r_valid),
+            self.choice.eq(data.View(choice_layout(), choices.r_data)),
+            choices.r_ready.eq(self.choice_ready),
+        ]
+        return m
+
+    def _place(self, token: Value, layer: Value) -> Value:
+        """Where the ISD of a layer stands."""
+        return Cat(token, layer[: clog2(self.what.anchors)])
+
+    def _look_up(self, m: Module, kept: data.StructLayout) -> None:
+        """What the memory has for a row that comes in, and whether that can still change."""
+        settled, pends = Signal(), Signal()
+        self.pending = Signal(row_number_bits(self.configuration))
+        m.d.comb += [
+            settled.eq((self.pending == 0) & self.accepted_skips),
+            pends.eq(self.accepted_keeps | (self.accepted_skips & ~settled)),
+        ]
+        # What was found waits with the row, which is framed two cycles after it was accepted, or later.
+        found = data.StructLayout({"entry": kept, "settled": 1, "pends": 1})
+        m.submodules.found = waiting = Memory(shape=found, depth=_WAITING_ROWS, init=[])
+        write, read = waiting.write_port(), waiting.read_port(domain="comb")
+        arrives, was_settled, did_pend = Signal(), Signal(reset_less=True), Signal(reset_less=True)
+        m.d.sync += [
+            arrives.eq(self.accepts),
+            was_settled.eq(settled),
+            did_pend.eq(pends),
+            write.addr.eq(write.addr + write.en),
+        ]
+        head_row = Signal(range(_WAITING_ROWS))
+        m.d.comb += [
+            write.en.eq(arrives),
+            write.data.entry.eq(self.read.data),
+            write.data.settled.eq(was_settled),
+            write.data.pends.eq(did_pend),
+            read.addr.eq(head_row),
+        ]
+        with m.If(self.frames):
+            m.d.sync += head_row.eq(head_row + 1)
+        self.head, self.settled_now = read.data.entry, read.data.settled
+        choice = decide(m, "now", self.head, self.framed)
+        skips = self.framed.skip & self.known
+        settled = skips & self.settled_now
+        m.d.comb += [
+            self.now.eq(choice.as_value() & settled.replicate(len(choice.as_value()))),
+            self.waits.eq(skips & ~self.settled_now),
+        ]
+        pended, waited = Signal(reset_less=True), Signal(reset_less=True)
+        with m.If(self.frames):
+            m.d.sync += [pended.eq(read.data.pends), waited.eq(self.waits)]
+        self.row_waits = waited
+        self.drops = self.refused & pended
+        self.comes = self.accepts & pends
+
+    def _resolve(self, m: Module, kept: data.StructLayout) -> tuple[Signal, Value, Value]:
+        """Keeps ISDs, and looks up the anchors of rows that waited: (one is there, its entry, its settings)."""
+        marks = struct(layout.mark(self.configuration))
+        m.submodules.marks = queue = Queue(marks.size, self.depth)
+        entry, mark = Signal(marks), data.View(marks, queue.r_data)
+        m.d.comb += [
+            *[entry[name].eq(self.row[name]) for name in layout.MARKED],
+            entry.waits.eq(self.row_waits),
+            entry.keeps.eq(self.row.keep_isd),
+            entry.id.eq(self.row_id),
+            entry.token.eq(self.row_token),
+            queue.w_valid.eq(self.row_valid),
+            queue.w_data.eq(entry.as_value()),
+            queue.r_ready.eq(self.isd_valid),
+        ]
+        ends = self.isd_valid & (mark.keeps | mark.waits)
+        step = Signal(signed_shape(3))
+        m.d.comb += step.eq(self.comes - ends - self.drops)
+        m.d.sync += self.pending.eq(self.pending + step)
+
+        sweep = Signal(range(isd_entries(self.what)))
+        clearing = Signal(init=1)
+        with m.If(self.clear):
+            m.d.sync += [clearing.eq(1), sweep.eq(0)]
+        with m.Elif(clearing):
+            m.d.sync += [sweep.eq(sweep + 1), clearing.eq(sweep != isd_entries(self.what) - 1)]
+        fits = ~(self.exponent[KEPT_EXPONENT_BITS - 1 :] ^ self.exponent[-1].replicate(
+            PREDICTED_EXPONENT_BITS - KEPT_EXPONENT_BITS + 1
+        )).any()
+        looks = self.isd_valid & mark.waits
+        m.d.comb += [
+            self.clearing.eq(clearing),
+            self.write.en.eq(clearing | (self.isd_valid & mark.keeps)),
+            self.write.addr.eq(Mux(clearing, sweep, self._place(mark.token, mark.id))),
+            self.write.data.valid.eq(~clearing & ~self.void & fits),
+            self.write.data.layer.eq(mark.id),
+            self.write.data.fraction.eq(self.isd[: ISD_BITS - 1]),
+            self.write.data.exponent.eq(self.exponent[:KEPT_EXPONENT_BITS]),
+            self.read.en.eq(1),
+            # Rows that are accepted while one waits aren't settled, whatever they find.
+            self.read.addr.eq(
+                Mux(
+                    looks,
+                    self._place(mark.token, mark.anchor),
+                    self._place(self.accepted_token, self.accepted_anchor),
+                )
+            ),
+        ]
+        late, found = looks, Signal(kept, name="found_late", reset_less=True)
+        settings: Any = mark
+        for stage in range(CHOICE_LATENCY - 1):
+            valid = Signal(name=f"late_{stage}")
+            later = Signal(marks, name=f"mark_{stage}", reset_less=True)
+            m.d.sync += [valid.eq(late), later.eq(settings)]
+            late, settings = valid, later
+        m.d.sync += found.eq(self.read.data)
+        return late, found, settings
+
+    def _predict(self, m: Module, starts: Value, entry: Value, ratio: Value) -> None:
+        """The product of ISD and ratio, in three cycles."""
+        valid = [starts]
+        for stage in range(3):
+            later = Signal(name=f"valid_{stage}")
+            m.d.sync += later.eq(valid[-1])
+            valid.append(later)
+        isd = Signal(ISD_BITS, reset_less=True)
+        significand = Signal(24, reset_less=True)
+        bits = PREDICTED_EXPONENT_BITS
+        exponent = Signal(signed_shape(bits), reset_less=True)
+        m.d.sync += [
+            isd.eq(Cat(entry.fraction, Const(1, 1))),
+            significand.eq(Cat(ratio[:23], Const(1, 1))),
+            exponent.eq(entry.exponent + (ratio[23:31] - 127)),
+        ]
+        low, high = Signal(ISD_BITS + 12, reset_less=True), Signal(ISD_BITS + 12, reset_less=True)
+        exponent_2 = Signal.like(exponent)
+        m.d.sync += [
+            low.eq(isd * significand[:12]),
+            high.eq(isd * significand[12:]),
+            exponent_2.eq(exponent),
+        ]
+        product = Signal(ISD_BITS + 24)
+        m.d.comb += product.eq(low + (high << 12))
+        top = product[-1]
+        rounded = Signal(ISD_BITS + 1)
+        m.d.comb += rounded.eq(Mux(top, product[24:], product[23:]) + Mux(top, product[23], product[22]))
+        carry = rounded[-1]
+        prediction = Signal(PREDICTION_LAYOUT, reset_less=True)
+        m.d.sync += [
+            prediction.isd.eq(Cat(rounded[: ISD_BITS - 1], Const(1, 1))),
+            prediction.exponent.eq(exponent_2 + (top + carry)),
+        ]
+        m.submodules.predictions = store = ResultStore(PREDICTION_LAYOUT.size, 2 * self.depth)
+        m.d.comb += [
+            store.w_valid.eq(valid[-1]),
+            store.w_data.eq(prediction.as_value()),
+            store.r_row.eq(self.prediction_row),
+            self.prediction.eq(data.View(PREDICTION_LAYOUT, store.r_data)),
+        ]
+
+
+def decide(m: Module, name: str, entry: Value, settings: Value) -> Value:
+    """The choice for a skipped row."""
+    choice = Signal(choice_layout(), name=f"{name}_choice")
+    known, inside = Signal(name=f"{name}_known"), Signal(name=f"{name}_inside")
+    bits = Cat(Const(0, 23 - ISD_BITS + 1), entry.fraction, (entry.exponent + 127)[:8])
+    m.d.comb += [
+        known.eq(entry.valid & (entry.layer == settings.anchor)),
+        inside.eq((bits >= settings.guard_low) & (bits <= settings.guard_high)),
+        choice.predicted.eq(known & (inside | ~settings.guard_exact)),
+        choice.guard.eq(known & ~inside),
+        choice.no_anchor.eq(~known),
+    ]
+    return choice
