@@ -223,7 +223,9 @@ class Framer(wiring.Component):
     def _early(self, m: Module, emits: Signal, first: Value) -> Signal:
         """Whether the row takes no statistics: a predicted RMSNorm row."""
         settings = self.seen.settings
-        rmsnorm = settings.rmsnorm if self.what.layernorm and self.what.rmsnorm else self.what.rmsnorm
+        rmsnorm = (
+            settings.rmsnorm if self.what.layernorm and self.what.rmsnorm else self.what.rmsnorm
+        )
         early, row_early = Signal(name="now_early"), Signal(reset_less=True)
         m.d.comb += [
             early.eq(Mux(first, self.predicted & rmsnorm, row_early)),

@@ -202,9 +202,7 @@ class NormalizationUnit(wiring.Component):
             self.choice_bits = (~order.early, predicted & order.rmsnorm, predicted)
         return self.choice_bits
 
-    def _scale(
-        self, m: Module, p: Pipe, time: int, shift: Staged | None
-    ) -> tuple[Value, Value]:
+    def _scale(self, m: Module, p: Pipe, time: int, shift: Staged | None) -> tuple[Value, Value]:
         """Significand and exponent of the row's scale, at a time."""
         if not self.what.skipping:
             return self.scale.isd, self.scale.exponent

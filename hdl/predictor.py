@@ -113,7 +113,9 @@ class IsdPredictor(wiring.Component):
             ratio.eq(Mux(late, late_settings.ratio, self.framed.ratio)),
             held.eq(Mux(late, late_choice.guard, self.now.guard)),
         ]
-        self._predict(m, late | (self.frames & self.now.predicted), entry, Mux(held, FP32_ONE, ratio))
+        self._predict(
+            m, late | (self.frames & self.now.predicted), entry, Mux(held, FP32_ONE, ratio)
+        )
         m.submodules.choices = choices = Queue(choice_layout().size, self.depth, late=True)
         decided, choice = Signal(), Signal(choice_layout(), reset_less=True)
         m.d.sync += [decided.eq(late), choice.eq(late_choice)]
@@ -200,9 +202,10 @@ class IsdPredictor(wiring.Component):
             m.d.sync += [clearing.eq(1), sweep.eq(0)]
         with m.Elif(clearing):
             m.d.sync += [sweep.eq(sweep + 1), clearing.eq(sweep != isd_entries(self.what) - 1)]
-        fits = ~(self.exponent[KEPT_EXPONENT_BITS - 1 :] ^ self.exponent[-1].replicate(
-            PREDICTED_EXPONENT_BITS - KEPT_EXPONENT_BITS + 1
-        )).any()
+        fits = ~(
+            self.exponent[KEPT_EXPONENT_BITS - 1 :]
+            ^ self.exponent[-1].replicate(PREDICTED_EXPONENT_BITS - KEPT_EXPONENT_BITS + 1)
+        ).any()
         looks = self.isd_valid & mark.waits
         m.d.comb += [
             self.clearing.eq(clearing),
@@ -259,7 +262,9 @@ class IsdPredictor(wiring.Component):
         m.d.comb += product.eq(low + (high << 12))
         top = product[-1]
         rounded = Signal(ISD_BITS + 1)
-        m.d.comb += rounded.eq(Mux(top, product[24:], product[23:]) + Mux(top, product[23], product[22]))
+        m.d.comb += rounded.eq(
+            Mux(top, product[24:], product[23:]) + Mux(top, product[23], product[22])
+        )
         carry = rounded[-1]
         prediction = Signal(PREDICTION_LAYOUT, reset_less=True)
         m.d.sync += [

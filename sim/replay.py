@@ -164,6 +164,8 @@ class Replay:
             self.kinds["read refused"] += 1
             return _SLVERR, None
         self.kinds["read"] += 1
+        if register.name in ("sum_cycles", "roots"):
+            return _OKAY, None
         if register.name in self.events:
             return _OKAY, self._count(self.events[register.name], cycle)
         inside = self._before(self.starts, cycle) - self._before(self.ends, cycle)
@@ -253,6 +255,7 @@ class Replay:
             and record["gamma"] <= what.gamma
             and record["beta"] <= what.beta
             and record["cast_before_gamma"] <= what.cast_before_gamma
+            and record["skip"] | record["keep_isd"] <= what.skipping
             and record["input_format"] == record["output_format"] == 0
             and not (
                 record["skip"]

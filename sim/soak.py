@@ -9,12 +9,13 @@ report = run(BUILDS[0], rows=20_000, seed=0)
 report.sentence       # the first difference, or ""
 """
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,6 +67,18 @@ BUILDS = [
         **_SMALL, name="rmsnorm", p_n=4, p_d=4, norms=["rmsnorm"], affine="gamma"
     ),
     Configuration().with_(**_SMALL, name="narrow-bus", p_n=8, p_d=4, bus_bytes=8),
+    Configuration().with_(
+        **_SMALL | {"token_slots": 4}, name="skipping", p_n=4, p_d=2, skipping=True
+    ),
+    Configuration().with_(
+        **_SMALL | {"token_slots": 4},
+        name="skipping-rmsnorm",
+        norms=["rmsnorm"],
+        affine="gamma",
+        skipping=True,
+        anchors=2,
+        subsampling=True,
+    ),
 ]
 """Builds that a soak takes in turn: small, because short rows meet each other more often."""
 
@@ -272,14 +285,16 @@ class _Planner:
 
     def settings(self) -> LayerSettings:
         what, n = self.what, self.length()
-        samples = {}
+        more: dict[str, Any] = {}
         if what.subsampling and self.chance(0.6):
             first, stride = self.below(n), 1 << self.below(4)
-            samples = {
+            more = {
                 "first": first,
                 "stride": stride,
                 "n_sub": 1 + self.below(1 + (n - 1 - first) // stride),
             }
+        if what.skipping:
+            more |= self.skipping()
         return LayerSettings(
             n=n,
             mode=what.norms[self.below(len(what.norms))],
@@ -287,8 +302,24 @@ class _Planner:
             affine=self.affines[self.below(len(self.affines))],
             slot=self.below(what.slots),
             cast_before_gamma=what.cast_before_gamma and self.chance(0.5),
-            **samples,
+            **more,
         )
+
+    def skipping(self) -> dict[str, Any]:
+        """Of a layer: an anchor, a skipped one that any other may be the anchor of, or neither."""
+        kind = self.random.random()
+        if kind < 0.4:
+            return {"keep_isd": True}
+        if kind < 0.6:
+            return {}
+        return {
+            "skip": True,
+            "anchor": self.below(self.what.layers),
+            "ratio": float(np.exp2(self.random.normal())),
+            "guard_low": (0.0, 0.05)[self.below(2)],
+            "guard_high": (math.inf, 20.0)[self.below(2)],
+            "guard_action": ("hold", "exact")[self.below(2)],
+        }
 
     def row(self) -> Row:
         """A row as its layer wants it when all commits before have been done, or with a fault."""

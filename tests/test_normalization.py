@@ -114,7 +114,9 @@ def just_below_powers(z: np.ndarray, row: RowConstants, random: np.random.Genera
     few = slice(0, COUNT // 20)
     count = COUNT // 20
     place, target = random.integers(-5, 6, count), random.integers(-3, 6, count)
-    z[few] = (np.ldexp(1.0, place) * random.choice([-1, 1], count)).astype(np.float16).view(np.uint16)
+    z[few] = (
+        (np.ldexp(1.0, place) * random.choice([-1, 1], count)).astype(np.float16).view(np.uint16)
+    )
     row.mean[few] = 0
     row.lsb[few] = np.minimum(row.lsb[few], -24)
     row.isd[few] = (1 << 17) - 1

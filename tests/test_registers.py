@@ -44,6 +44,7 @@ ADDRESSES = {
     "token_slots": 0x040,
     "bus_bytes": 0x044,
     "features": 0x048,
+    "anchors": 0x04C,
     "control": 0x080,
     "status": 0x084,
     "rows_in_flight": 0x088,
@@ -53,6 +54,8 @@ ADDRESSES = {
     "rows_out": 0x09C,
     "stall_in": 0x0A0,
     "stall_out": 0x0A4,
+    "sum_cycles": 0x0A8,
+    "roots": 0x0AC,
     "row_flags_0": 0x0C0,
     "row_flags_15": 0x0FC,
     "layer_modes": 0x100,
@@ -139,7 +142,7 @@ def test_build_facts_are_those_of_the_configuration():
 
 def test_a_counter_for_each_bit_of_the_flags():
     assert sum(name.startswith("row_flags_") for name in REGISTERS) == ERROR_BITS
-    described = dict(re.findall(r"(\d) ([A-Z_]+)", REGISTERS["row_flags_0"].description))
+    described = dict(re.findall(r"(\d+) ([A-Z_]+)", REGISTERS["row_flags_0"].description))
     assert {int(place): name for place, name in described.items()} == {
         flag.value.bit_length() - 1: flag.name for flag in RowFlag
     }
