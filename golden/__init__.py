@@ -14,10 +14,12 @@ from .pipeline import (
     row_output,
     row_outputs,
 )
+from .prediction import IsdMemory
 from .reference import Reference, reference, ulp_error
 from .timing import Packet, Passage, passages
 
 __all__ = [
+    "IsdMemory",
     "Normalized",
     "OutputRow",
     "Packet",

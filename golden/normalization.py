@@ -44,6 +44,12 @@ class RowConstants:
     isd_exponent: Int
     """ie."""
 
+    def part(self, rows: slice) -> "RowConstants":
+        """Those of some rows."""
+        return RowConstants(
+            self.lsb[rows], self.mean[rows], self.isd[rows], self.isd_exponent[rows]
+        )
+
 
 @dataclass(frozen=True, eq=False)
 class Affine:

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The HAAN developers
 # SPDX-License-Identifier: Apache-2.0
-"""Rows in, rows out: `normalize` for tensors, `row_output` for packets with faults. Sections 6 to 9 of `docs/numerics.md`."""
+"""Rows in, rows out: `normalize` for tensors, `row_output` for packets with faults. Sections 6 to 11 of `docs/numerics.md`."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -17,9 +17,12 @@ from ..numerics import Numerics
 from .fp16 import NAN, Bits, Mask
 from .inverse_sqrt import inverse_sqrt, scaled_variance, split, variance_plus_eps
 from .normalization import Affine, RowConstants, lane, window_lsb, window_mean
+from .prediction import Isd, IsdMemory
 from .significand import Float, Int
 from .statistics import Integers, sums
 
+_NO_EXPONENT = -256
+"""Stands for the exponent of 0: below that of any variance."""
 _BLOCK = 1 << 14
 """Elements that are worked on together: few enough that they stay in a core's cache."""
 
@@ -53,9 +56,18 @@ class ReceivedRow:
     """(beats, 2·p_n): TKEEP, bit 0 first."""
     tid: Int
     """(beats,): TID; or (beats, narrow beats in one)."""
+    token: int = 0
+    """Token slot: that in TUSER beside the first beat."""
+
+    @property
+    def layer(self) -> int:
+        """Layer: TID of the first beat."""
+        return int(self.tid.flat[0])
 
     @classmethod
-    def collected(cls, data: Bits, keep: NDArray[np.bool_], tid: Int, p_n: int) -> "ReceivedRow":
+    def collected(
+        cls, data: Bits, keep: NDArray[np.bool_], tid: Int, p_n: int, token: int = 0
+    ) -> "ReceivedRow":
         """The packet that the beats of a narrow bus make: `docs/numerics.md`, section 10."""
         beats, size = data.shape
         ratio = p_n // size
@@ -65,6 +77,7 @@ class ReceivedRow:
             np.pad(data, ((0, missing), (0, 0))).reshape(wide, p_n),
             np.pad(keep, ((0, missing), (0, 0))).reshape(wide, 2 * p_n),
             np.pad(tid, (0, missing), mode="edge").reshape(wide, ratio),
+            token,
         )
 
 
@@ -84,6 +97,11 @@ class OutputRow:
     bits: Bits
     """(N,) FP16 bit patterns; (0,) for the null beat of a row with bad settings."""
     flags: RowFlag
+
+    @property
+    def predicted(self) -> bool:
+        """Whether its ISD was predicted or held: then its cycles may differ (`Packet.predicted`)."""
+        return RowFlag.PREDICTED in self.flags
 
 
 def normalize(
@@ -147,51 +165,79 @@ def normalize_bits(
     `present` (rows, N) says which elements are there; a missing element is NaN, a missing sampled one makes its row NaN.
     Returns y (rows, N), flags, mean, isd (rows,); a missing element sets no flag.
     """
-    rows, n = bits.shape
-    y = np.empty_like(bits)
-    flags = np.zeros(rows, dtype=np.uint16)
-    mean, isd = np.empty(rows), np.empty(rows)
-    step = max(1, _BLOCK // n)
-    for low in range(0, rows, step):
-        part = slice(low, low + step)
-        y[part], flags[part], mean[part], isd[part] = _block(
-            bits[part],
-            settings,
-            configuration,
-            affine,
-            None if present is None else present[part],
-        )
-    return y, flags, mean, isd
+    rows = row_statistics(bits, settings, configuration, present)
+    y, flags = row_results(bits, rows, settings, configuration, affine, present)
+    isd = np.ldexp(rows.constants.isd.astype(np.float64), rows.constants.isd_exponent - 16)
+    isd[rows.void] = rows.mean[rows.void] = np.nan
+    return y, flags, rows.mean, isd
 
 
-def _block(
-    bits: Bits,
-    settings: LayerSettings,
-    configuration: Configuration,
-    affine: Affine,
-    present: Mask | None,
-) -> tuple[Bits, NDArray[np.uint16], Float, Float]:
+@dataclass(frozen=True, eq=False)
+class RowStatistics:
+    """What is known of rows before their elements go through the lanes; arrays of shape (rows,)."""
+
+    constants: RowConstants
+    mean: Float
+    """As a number."""
+    nonfinite: Mask
+    """A sampled element is infinite or NaN."""
+    zero: Mask
+    """var + eps is 0."""
+    void: Mask
+    """The whole row is NaN."""
+
+
+def row_statistics(
+    bits: Bits, settings: LayerSettings, configuration: Configuration, present: Mask | None = None
+) -> RowStatistics:
+    """From the sampled elements of rows (rows, N) to what the lanes need; `present` as for `normalize_bits`."""
     last = settings.first + settings.stride * (settings.samples - 1)
     sampled = slice(settings.first, last + 1, settings.stride)
     mask = None if present is None else present[:, sampled]
-    s1, s2, nonfinite = sums(bits[:, sampled], mask, configuration)
-    row, mean, zero = row_constants(s1, s2, settings, configuration)
-    y, overflow = lane(bits, row, affine, configuration, settings.cast_before_gamma)
-    isd = np.ldexp(row.isd.astype(np.float64), row.isd_exponent - 16)
+    s1, s2 = (np.empty(len(bits), dtype=object) for _ in range(2))
+    nonfinite = np.empty(len(bits), dtype=np.bool_)
+    for part in _parts(bits):
+        there = None if mask is None else mask[part]
+        s1[part], s2[part], nonfinite[part] = sums(bits[part, sampled], there, configuration)
+    constants, mean, zero = row_constants(s1, s2, settings, configuration)
+    void = nonfinite.copy() if mask is None else nonfinite | ~mask.all(axis=1)
+    return RowStatistics(constants, mean, nonfinite, zero, void)
 
-    void = nonfinite
-    if present is not None and mask is not None:
-        y[~present] = NAN
-        overflow &= present
-        void = nonfinite | ~mask.all(axis=1)
-    y[void] = NAN
-    mean[void] = isd[void] = np.nan
+
+def row_results(
+    bits: Bits,
+    rows: RowStatistics,
+    settings: LayerSettings,
+    configuration: Configuration,
+    affine: Affine,
+    present: Mask | None = None,
+) -> tuple[Bits, NDArray[np.uint16]]:
+    """Results (rows, N) and flags (rows,) of rows whose statistics are known; parameters as for `normalize_bits`."""
+    y = np.empty_like(bits)
+    overflow = np.empty(len(bits), dtype=np.bool_)
+    for part in _parts(bits):
+        constants = rows.constants.part(part)
+        y[part], beyond = lane(
+            bits[part], constants, affine, configuration, settings.cast_before_gamma
+        )
+        if present is not None:
+            y[part][~present[part]] = NAN
+            beyond &= present[part]
+        overflow[part] = beyond.any(axis=1)
+    y[rows.void] = NAN
     flags = (
-        nonfinite * RowFlag.NONFINITE
-        + (zero & ~void) * RowFlag.ZERO_VARIANCE
-        + (overflow.any(axis=1) & ~void) * RowFlag.OVERFLOW
+        rows.nonfinite * RowFlag.NONFINITE
+        + (rows.zero & ~rows.void) * RowFlag.ZERO_VARIANCE
+        + (overflow & ~rows.void) * RowFlag.OVERFLOW
     )
-    return y, flags.astype(np.uint16), mean, isd
+    return y, flags.astype(np.uint16)
+
+
+def _parts(bits: Bits) -> Iterator[slice]:
+    """Rows that are worked on together."""
+    rows, n = bits.shape
+    step = max(1, _BLOCK // n)
+    return (slice(low, low + step) for low in range(0, rows, step))
 
 
 def row_constants(
@@ -201,7 +247,8 @@ def row_constants(
     layernorm = settings.mode == "layernorm"
     v = scaled_variance(s1, s2, settings.samples, layernorm)
     t, e, zero = variance_plus_eps(v, settings.samples, float32_bits(settings.eps))
-    x, k = split(np.where(zero, 1 << 23, t), np.where(zero, 0, e))
+    # Without variance λ is as low as it gets: a predicted row still needs it.
+    x, k = split(np.where(zero, 1 << 23, t), np.where(zero, _NO_EXPONENT, e))
     isd, isd_exponent = inverse_sqrt(x, k, configuration.how)
     lsb = window_lsb(k, settings, configuration)
     means = window_mean(s1, settings.samples, lsb) if layernorm else [0] * len(k)
@@ -223,6 +270,7 @@ def row_output(
     gamma: NDArray[Any] | None = None,
     beta: NDArray[Any] | None = None,
     one_plus_gamma: bool = False,
+    memory: IsdMemory | None = None,
 ) -> OutputRow:
     """The packet that answers a packet, whatever is wrong with it.
 
@@ -231,6 +279,7 @@ def row_output(
     row : the packet
     settings : the layer's settings, or the fields of its record (`haan.layer.record_layout`), which may be bad
     gamma, beta, one_plus_gamma : contents of the layer's slot from element 0, as for `normalize`; unused ones don't matter
+    memory : as for `row_outputs`
 
     Raises ConfigurationError for parameters that are missing, too short or of another format.
     """
@@ -238,7 +287,7 @@ def row_output(
         settings = settings.record(configuration)
     layer = accepted_settings(settings, configuration)
     slots = {} if layer is None else {layer.slot: Slot(gamma, beta, one_plus_gamma)}
-    return row_outputs([row], [layer], configuration, slots)[0]
+    return row_outputs([row], [layer], configuration, slots, memory)[0]
 
 
 def row_outputs(
@@ -246,48 +295,118 @@ def row_outputs(
     settings: Sequence[LayerSettings | None],
     configuration: Configuration,
     slots: Mapping[int, Slot],
+    memory: IsdMemory | None = None,
 ) -> list[OutputRow]:
-    """The packets that answer packets, as `row_output`; settings None: refused ones (`accepted_settings`)."""
-    answers = [OutputRow(np.empty(0, dtype=np.uint16), RowFlag.SETTINGS)] * len(rows)
-    groups: dict[LayerSettings, list[int]] = {}
+    """The packets that answer packets, in order, as `row_output`.
+
+    Parameters
+    ----------
+    rows : the packets
+    settings : of each; None: refused ones (`accepted_settings`)
+    slots : what parameter slots hold
+    memory : ISDs kept of rows before these; those of these rows are added. None: an empty one
+    """
+    memory = IsdMemory(configuration) if memory is None else memory
+    members: dict[LayerSettings, list[int]] = {}
     for index, layer in enumerate(settings):
         if layer is not None:
-            groups.setdefault(layer, []).append(index)
-    for layer, indices in groups.items():
-        slot = slots.get(layer.slot, Slot())
-        outputs = _equal_rows([rows[i] for i in indices], layer, configuration, slot)
+            members.setdefault(layer, []).append(index)
+    groups = {
+        layer: _EqualRows.received(
+            [rows[i] for i in indices], layer, configuration, slots.get(layer.slot, Slot())
+        )
+        for layer, indices in members.items()
+    }
+    _predict(rows, settings, groups, memory)
+    answers = [OutputRow(np.empty(0, dtype=np.uint16), RowFlag.SETTINGS)] * len(rows)
+    for layer, indices in members.items():
+        outputs = groups[layer].outputs(configuration)
         for index, output in zip(indices, outputs, strict=True):
             answers[index] = output
     return answers
 
 
-def _equal_rows(
-    rows: list[ReceivedRow], layer: LayerSettings, configuration: Configuration, slot: Slot
-) -> list[OutputRow]:
-    """The packets that answer packets of one layer."""
-    parameters = _parameters(
-        _used(slot.gamma, "gamma", layer),
-        _used(slot.beta, "beta", layer),
-        layer.n,
-        configuration,
-        slot.one_plus_gamma,
-    )
-    bits = np.zeros((len(rows), layer.n), dtype=np.uint16)
-    present = np.empty(bits.shape, dtype=np.bool_)
-    faults = np.empty(len(rows), dtype=np.uint16)
-    for index, row in enumerate(rows):
-        faults[index], present[index] = packet_faults(row, layer.n)
-        received = row.data.reshape(-1)[: layer.n]
-        bits[index, : received.size] = received
-    y, flags, _, _ = normalize_bits(bits, layer, configuration, parameters, present)
-    if layer.samples == layer.n:
-        void = faults != 0
-        y[void] = NAN
-        flags[void] &= np.uint16(RowFlag.NONFINITE)
-    return [
-        OutputRow(*answer)
-        for answer in zip(y, map(RowFlag, (flags | faults).tolist()), strict=True)
-    ]
+@dataclass(frozen=True, eq=False)
+class _EqualRows:
+    """Packets of one layer, in order, with their statistics taken."""
+
+    layer: LayerSettings
+    affine: Affine
+    bits: Bits
+    """(rows, N)"""
+    present: Mask
+    """(rows, N)"""
+    flags: NDArray[np.uint16]
+    """(rows,): faults of the packets, and what is told of their prediction."""
+    statistics: RowStatistics
+
+    @classmethod
+    def received(
+        cls, rows: list[ReceivedRow], layer: LayerSettings, configuration: Configuration, slot: Slot
+    ) -> "_EqualRows":
+        affine = _parameters(
+            _used(slot.gamma, "gamma", layer),
+            _used(slot.beta, "beta", layer),
+            layer.n,
+            configuration,
+            slot.one_plus_gamma,
+        )
+        bits = np.zeros((len(rows), layer.n), dtype=np.uint16)
+        present = np.empty(bits.shape, dtype=np.bool_)
+        faults = np.empty(len(rows), dtype=np.uint16)
+        for index, row in enumerate(rows):
+            faults[index], present[index] = packet_faults(row, layer.n)
+            received = row.data.reshape(-1)[: layer.n]
+            bits[index, : received.size] = received
+        statistics = row_statistics(bits, layer, configuration, present)
+        if layer.samples == layer.n:
+            statistics.void[faults != 0] = True
+        return cls(layer, affine, bits, present, faults, statistics)
+
+    def isd(self, at: int) -> Isd | None:
+        """The ISD of a row, if it has one."""
+        rows = self.statistics
+        if rows.void[at] or rows.zero[at]:
+            return None
+        return Isd(int(rows.constants.isd[at]), int(rows.constants.isd_exponent[at]))
+
+    def predict(self, at: int, isd: Isd) -> None:
+        """A row takes another ISD than its own."""
+        rows = self.statistics
+        rows.constants.isd[at], rows.constants.isd_exponent[at] = isd
+        rows.zero[at] = False
+        if self.layer.mode == "rmsnorm":
+            # It takes no statistics.
+            rows.nonfinite[at] = rows.void[at] = False
+
+    def outputs(self, configuration: Configuration) -> list[OutputRow]:
+        y, flags = row_results(
+            self.bits, self.statistics, self.layer, configuration, self.affine, self.present
+        )
+        flags |= self.flags
+        return [OutputRow(*answer) for answer in zip(y, map(RowFlag, flags.tolist()), strict=True)]
+
+
+def _predict(
+    rows: Sequence[ReceivedRow],
+    settings: Sequence[LayerSettings | None],
+    groups: Mapping[LayerSettings, _EqualRows],
+    memory: IsdMemory,
+) -> None:
+    """Rows keep ISDs, and take those that were kept, one after the other."""
+    places = dict.fromkeys(groups, 0)
+    for row, layer in zip(rows, settings, strict=True):
+        if layer is None:
+            continue
+        group, at = groups[layer], places[layer]
+        places[layer] += 1
+        if layer.keep_isd:
+            memory.keep(row.token, row.layer, group.isd(at))
+        elif layer.skip:
+            isd, flags = memory.predict(row.token, layer)
+            group.flags[at] |= flags
+            if isd is not None:
+                group.predict(at, isd)
 
 
 def acceptable(record: Mapping[str, int], configuration: Configuration) -> bool:
@@ -299,6 +418,17 @@ def acceptable(record: Mapping[str, int], configuration: Configuration) -> bool:
         and 1 <= n <= configuration.what.max_n
         and (eps < 0x7F800000 or eps == 0x80000000)
         and (not configuration.what.subsampling or (n_sub >= 1 and last < n))
+        and (not configuration.what.skipping or not record["skip"] or _predictable(record))
+    )
+
+
+def _predictable(record: Mapping[str, int]) -> bool:
+    """Whether a layer record with `skip` is one from which can be predicted."""
+    return (
+        not record["keep_isd"]
+        and float32_bits(2.0**-16) <= record["ratio"] <= float32_bits(2.0**16)
+        # As bits, negative numbers and NaNs are beyond infinity.
+        and max(record["guard_low"], record["guard_high"]) <= float32_bits(math.inf)
     )
 
 
@@ -349,13 +479,32 @@ def accepted_settings(
         {
             "mode": "rmsnorm" if record["rmsnorm"] else "layernorm",
             "n": record["n"],
-            "eps": float(np.uint32(record["eps"]).view(np.float32)),
+            "eps": _float32(record["eps"]),
             "affine": "+".join(parts) or "none",
             "slot": record["slot"],
             "cast_before_gamma": bool(record["cast_before_gamma"]),
             **(samples if configuration.what.subsampling else {}),
+            **(_skipping(record) if configuration.what.skipping else {}),
         }
     )
+
+
+def _skipping(record: Mapping[str, int]) -> dict[str, Any]:
+    """What a layer record asks for in builds with `skipping`."""
+    if not record["skip"]:
+        return {"keep_isd": bool(record["keep_isd"])}
+    return {
+        "skip": True,
+        "anchor": record["anchor"],
+        "ratio": _float32(record["ratio"]),
+        "guard_low": _float32(record["guard_low"]),
+        "guard_high": _float32(record["guard_high"]),
+        "guard_action": "exact" if record["guard_exact"] else "hold",
+    }
+
+
+def _float32(bits: int) -> float:
+    return float(np.uint32(bits).view(np.float32))
 
 
 def _used(array: NDArray[Any] | None, name: str, layer: LayerSettings) -> NDArray[Any] | None:

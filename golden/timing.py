@@ -7,12 +7,15 @@ The rules say, for each event, which earlier events it waits for; so every beat 
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from ..config import Configuration
 from ..latency import (
+    CHOICE_LATENCY,
+    RowTimes,
     buffer_depth,
     feeds_wait,
     normalization_latency,
@@ -34,6 +37,21 @@ class Packet:
     """Up to the one with TLAST; those of the narrow bus, if there is one."""
     settings: LayerSettings | None
     """None: settings that are refused."""
+    keeps: bool = False
+    """The row's record has `valid` and `keep_isd`, even if it is refused. Need not be told of settings."""
+    skips: bool = False
+    """Likewise `skip`."""
+    predicted: bool = False
+    """Its ISD is predicted or held (`OutputRow.predicted`)."""
+
+    def __post_init__(self) -> None:
+        if self.settings is not None:
+            object.__setattr__(self, "keeps", self.settings.keep_isd)
+            object.__setattr__(self, "skips", self.settings.skip)
+
+    @property
+    def needs_statistics(self) -> bool:
+        return not (self.settings is None or (self.predicted and self.settings.mode == "rmsnorm"))
 
 
 @dataclass(frozen=True)
@@ -124,6 +142,17 @@ def _first_with_room(cycle: int, *levels: _Level) -> int:
         cycle = later
 
 
+class _Framed(NamedTuple):
+    """How a packet came in."""
+
+    in_cycles: list[int]
+    cycles: list[int]
+    """E of each beat of its row."""
+    ordered: int
+    """When its order stands at its queue's output."""
+    settled: bool
+
+
 @dataclass(frozen=True)
 class _Row:
     """A row as it is framed: for each beat, the cycles for which the statistics unit is fed (0: no samples in it)."""
@@ -144,17 +173,18 @@ class _Core:
         self.source, self.sink = source, sink
         self.waits = feeds_wait(configuration)
         self.to_window = statistics_latency(configuration) + window_push_time(configuration)
+        self.to_isd = statistics_latency(configuration) + RowTimes(configuration).isd
         self.through_lanes = normalization_latency(configuration)
         inside = buffer_depth(configuration) - 2
         self.buffered, self.ordered = _Level(inside, 2, 1), _Level(inside, 2, 1)
         self.sent = _Level(output_depth(configuration) - 2, 2, 2)
         self.feeds, self.results = _Queue(), _Queue()
-        self.orders, self.windows, self.ends = (_Queue(late=True) for _ in range(3))
+        self.orders, self.windows, self.ends, self.choices = (_Queue(late=True) for _ in range(4))
         self.ratio = self.how.beat_bytes // self.how.bus
         self.collected = self.accepted = self.seen = self.seen_before = self.taken = _NEVER
         self.left = _NEVER
         self.start = start
-        self.framed = self.fed = self.summed = self.issued = _NEVER
+        self.framed = self.fed = self.summed = self.issued = self.pending = _NEVER
         self.rows: dict[LayerSettings | None, _Row] = {}
 
     def run(self, packets: Iterable[Packet]) -> list[Passage]:
@@ -164,11 +194,32 @@ class _Core:
         if packet.settings not in self.rows:
             self.rows[packet.settings] = self._row(packet.settings)
         row = self.rows[packet.settings]
-        length = len(row.feeds)
+        framed = self._take(packet, row)
+        end = self.ends.enter(framed.cycles[-1] + 1)
+        known, queues = framed.ordered, [self.orders, self.ends]
+        if not row.null and (packet.needs_statistics or not framed.settled):
+            known = max(known, self.windows.enter(self.summed + self.to_window))
+            queues.append(self.windows)
+        choice = self._pend(packet, row, framed)
+        if choice is not None:
+            known = max(known, self.choices.enter(choice))
+            queues.append(self.choices)
+        out_cycles: list[int] = []
+        last = len(framed.cycles) - 1
+        for beat, cycle in enumerate(framed.cycles):
+            ready = max(known, end) if beat == last else known
+            out_cycles += self._give(ready, cycle, row.gives[beat], null=row.null)
+        for queue in queues:
+            queue.leave(self.issued)
+        return Passage(framed.in_cycles, out_cycles)
+
+    def _take(self, packet: Packet, row: _Row) -> _Framed:
+        """A packet comes in, its row is framed and fed."""
         in_cycles: list[int] = []
-        framed = []
-        window = order = _NEVER
-        beats = -(-packet.beats // self.ratio)
+        framed: list[int] = []
+        order = _NEVER
+        settled = False
+        beats, length = -(-packet.beats // self.ratio), len(row.feeds)
         for beat in range(max(beats, length)):
             cycle = self.framed + 1
             if beat < beats:
@@ -182,20 +233,12 @@ class _Core:
             if beat < beats:
                 self.taken = cycle
             if beat == 0:
+                settled = self.pending < self.accepted
                 order = self.orders.enter(cycle + 1)
                 self.ordered.gone.append(self.orders.fetched)
-            if row.feeds[beat]:
+            if row.feeds[beat] and (packet.needs_statistics or not settled):
                 self._feed(cycle, row.feeds[beat], beat == row.complete)
-            if beat == row.complete and not row.null:
-                window = self.windows.enter(self.summed + self.to_window)
-        end = self.ends.enter(framed[-1] + 1)
-        out_cycles: list[int] = []
-        for beat, cycle in enumerate(framed):
-            ready = max(order, window, end if beat == length - 1 else _NEVER)
-            out_cycles += self._give(ready, cycle, row.gives[beat], null=row.null)
-        for queue in (self.orders, self.ends, *[self.windows] * (not row.null)):
-            queue.leave(self.issued)
-        return Passage(in_cycles, out_cycles)
+        return _Framed(in_cycles, framed, order, settled)
 
     def _row(self, settings: LayerSettings | None) -> _Row:
         if settings is None:
@@ -250,10 +293,20 @@ class _Core:
         if completes:
             self.fed = self.summed = max(self.fed, self.summed + self.how.isd_interval)
 
+    def _pend(self, packet: Packet, row: _Row, framed: _Framed) -> int | None:
+        """Rules P and S, after the row was fed: when its choice is written, if it has one."""
+        waits = packet.skips and not framed.settled
+        if not self.what.skipping or not (packet.keeps or waits):
+            return None
+        known = framed.cycles[0] + 1 if row.null else self.summed + self.to_isd
+        self.pending = max(self.pending, known)
+        # A null row has no ISD to choose.
+        return known + CHOICE_LATENCY if waits and not row.null else None
+
     def _give(self, ready: int, framed: int, count: int, *, null: bool) -> list[int]:
         """Rules I, Y and D: a beat goes through the lanes, and leaves, as `count` beats of the bus."""
         cycle = max(ready, self.issued + 1)
-        if self.what.subsampling and not null:
+        if self.what.starts_early and not null:
             cycle = max(cycle, framed + 2)
         self.issued = cycle = _first_with_room(cycle, self.sent)
         self.sent.enter(cycle)

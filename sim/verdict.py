@@ -8,7 +8,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..config import Configuration
-from ..golden import Packet, ReceivedRow, Slot, accepted_settings, passages, row_outputs
+from ..golden import (
+    IsdMemory,
+    Packet,
+    ReceivedRow,
+    Slot,
+    accepted_settings,
+    passages,
+    row_outputs,
+)
 from ..layer import LayerSettings
 from .rows import ParameterVector, Row, RowResult, SimulationResult
 
@@ -45,14 +53,21 @@ def judge(
     settings: Sequence[LayerSettings | None],
     slots: Mapping[int, Slot],
     result: SimulationResult,
+    memory: IsdMemory | None = None,
 ) -> Verdict:
-    """The same with what each row's record asks for (`accepted_settings`), and what the slots hold."""
+    """The same with what each row's record asks for (`accepted_settings`), what the slots hold, and the ISDs kept of rows before."""
     how = configuration.how
-    packets = [row.packet(how.bus // 2) for row in rows]
-    received = [ReceivedRow.collected(*packet, how.p_n) for packet in packets]
-    answers = row_outputs(received, settings, configuration, slots)
-    beats = [Packet(len(packet[0]), layer) for packet, layer in zip(packets, settings, strict=True)]
-    moves = passages(configuration, beats, result.source, result.sink, result.ready_from)
+    parts = [row.packet(how.bus // 2) for row in rows]
+    received = [
+        ReceivedRow.collected(*part, how.p_n, row.token)
+        for row, part in zip(rows, parts, strict=True)
+    ]
+    answers = row_outputs(received, settings, configuration, slots, memory)
+    packets = [
+        Packet(len(data), layer, *_asked(configuration, row, layer), answer.predicted)
+        for row, (data, _, _), layer, answer in zip(rows, parts, settings, answers, strict=True)
+    ]
+    moves = passages(configuration, packets, result.source, result.sink, result.ready_from)
     different, mistimed, sentence = [], [], ""
     for index, (row, got, answer, move) in enumerate(
         zip(rows, result.rows, answers, moves, strict=True)
@@ -94,6 +109,17 @@ def _settings(configuration: Configuration, rows: Sequence[Row]) -> list[LayerSe
             known[key] = accepted_settings(row.record(configuration), configuration)
         found.append(known[key])
     return found
+
+
+def _asked(
+    configuration: Configuration, row: Row, settings: LayerSettings | None
+) -> tuple[bool, bool]:
+    """Whether a row's record asks for `keep_isd` and `skip`, though it may be refused."""
+    if settings is not None:
+        return settings.keep_isd, settings.skip
+    record = row.record(configuration)
+    valid = record["valid"] == 1
+    return valid and record["keep_isd"] == 1, valid and record["skip"] == 1
 
 
 def _difference(row: Row, got: RowResult, bits: np.ndarray, flags: int) -> str:

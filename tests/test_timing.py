@@ -10,7 +10,15 @@ import pytest
 
 from haan.config import Configuration
 from haan.golden import Packet, Passage, passages
-from haan.latency import core_latency
+from haan.latency import (
+    CHOICE_LATENCY,
+    INPUT_LATENCY,
+    QUEUE_LATENCY,
+    RowTimes,
+    core_latency,
+    normalization_latency,
+    statistics_latency,
+)
 from haan.layer import LayerSettings
 from haan.sim import Row, StallPattern, simulate_core
 from haan.sim.verdict import compare
@@ -147,3 +155,99 @@ def check_interval(build: Configuration, **settings: Any) -> None:
         assert intervals == {bound}, (layer, how)
     else:
         assert intervals <= {bound, bound + 1}, (layer, how)
+
+
+SKIPPING = Configuration().with_(p_d=4, p_n=4, max_n=64, skipping=True)
+KEEP = LayerSettings(n=8, mode="rmsnorm", keep_isd=True)
+SKIP = LayerSettings(n=8, mode="rmsnorm", skip=True)
+OUT = QUEUE_LATENCY + normalization_latency(SKIPPING) + QUEUE_LATENCY
+"""From the writing of what a beat has waited for to its way out."""
+TO_ISD = statistics_latency(SKIPPING) + RowTimes(SKIPPING).isd
+
+
+def after(gap: int, second: Packet, first: Packet | None = None) -> Passage:
+    """The passage of a packet, accepted `gap` cycles after the first beat of another one, if nothing is in the way."""
+    first = Packet(2, KEEP) if first is None else first
+    willing = np.zeros(1000, dtype=bool)
+    willing[: first.beats] = willing[gap:] = True
+    (_, move) = passages(SKIPPING, [first, second], willing, [True])
+    assert move.in_cycles[0] == gap
+    return move
+
+
+@pytest.mark.parametrize(
+    ("changes", "goal"),
+    [
+        ({"affine": "gamma", "norms": ["rmsnorm"]}, 20),
+        ({"affine": "gamma+beta", "norms": ["rmsnorm"]}, 28),
+        ({"affine": "gamma+beta"}, 28),
+        ({"affine": "gamma", "norms": ["rmsnorm"], "p_d": 4}, 20),
+    ],
+    ids=["gamma", "gamma+beta", "layernorm", "few statistics lanes"],
+)
+def test_latency_of_a_row_whose_isd_is_known(changes, goal):
+    build = Configuration().with_(**({"p_d": 16, "p_n": 16, "skipping": True} | changes))
+    through = INPUT_LATENCY + QUEUE_LATENCY + normalization_latency(build) + QUEUE_LATENCY
+    for n in (1, 16, 17, 576, 4096):
+        beats = -(-n // 16)
+        settings = LayerSettings(n=n, mode="rmsnorm", skip=True)
+        early = Packet(beats, settings, predicted=True)
+        (row,) = passages(build, [early], [True], [True])
+        assert row.out_cycles == [cycle + through for cycle in row.in_cycles]
+        assert row.out_cycles[-1] - row.in_cycles[0] <= beats + goal
+        # Whatever the statistics unit could do, a row every ⌈N/p_n⌉ cycles.
+        moves = passages(build, [early] * 20, [True], [True])
+        assert set(np.diff([move.out_cycles[-1] for move in moves]).tolist()) == {beats}
+        # Computed after all, it takes what any row does.
+        (row,) = passages(build, [Packet(beats, settings)], [True], [True])
+        plain = settings.model_copy(update={"skip": False})
+        assert row == passages(build, [Packet(beats, plain)], [True], [True])[0]
+
+
+def test_a_row_is_early_from_the_cycle_on_in_which_nothing_is_pending():
+    # The anchor's last beat is accepted in cycle 1, and framed two cycles later.
+    known = 1 + INPUT_LATENCY + TO_ISD
+    for gap in range(2, known + 9):
+        move = after(gap, Packet(2, SKIP, predicted=True))
+        early = gap + INPUT_LATENCY + OUT
+        computed = gap + 1 + INPUT_LATENCY + TO_ISD + CHOICE_LATENCY + OUT
+        assert move.out_cycles[0] == (early if gap > known else computed)
+        assert move.out_cycles[1] == move.out_cycles[0] + 1
+
+
+def test_a_settled_row_waits_for_no_choice():
+    known = 1 + INPUT_LATENCY + TO_ISD
+    for settings in (SKIP, SKIP.model_copy(update={"mode": "layernorm"})):
+        plain = settings.model_copy(update={"skip": False})
+        predicted = settings.mode == "layernorm"
+        for gap, waits in ((known, True), (known + 1, False)):
+            move = after(gap, Packet(2, settings, predicted=predicted))
+            alone = after(gap, Packet(2, plain))
+            assert (move.out_cycles == alone.out_cycles) == (not waits)
+
+
+def test_rows_that_wait_keep_those_behind_them_waiting():
+    rows = [Packet(2, KEEP), *[Packet(2, SKIP, predicted=True)] * 60]
+    moves = passages(SKIPPING, rows, [True], [True])
+    assert all(np.diff([move.in_cycles[0] for move in moves]) == 2)
+    for move in moves[1:]:
+        written = move.in_cycles[1] + INPUT_LATENCY + TO_ISD + CHOICE_LATENCY
+        assert move.out_cycles == [written + OUT, written + OUT + 1]
+
+
+def test_a_refused_row_is_pending_until_it_is_framed():
+    early = Packet(2, SKIP, predicted=True)
+    settled = after(3, early, Packet(1, None)).out_cycles
+    for refused in (Packet(1, None, keeps=True), Packet(1, None, skips=True, keeps=True)):
+        # Accepted in 0, framed in 2.
+        assert after(3, early, refused).out_cycles > settled
+        assert after(4, early, refused).out_cycles == [cycle + 1 for cycle in settled]
+    # One that skips is settled when nothing is before it.
+    assert after(3, early, Packet(1, None, skips=True)).out_cycles == settled
+
+
+def test_the_cycles_of_a_build_without_skipping_do_not_know_of_it():
+    build = SKIPPING.with_(skipping=False)
+    rows = [[Packet(2, None, keeps=flag, skips=flag), Packet(2, None)] for flag in (True, False)]
+    one, two = (passages(build, packets, [True], [True]) for packets in rows)
+    assert one == two
