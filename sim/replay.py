@@ -270,7 +270,8 @@ class Replay:
     def _load(self, layer: int) -> tuple[str, bool]:
         if layer >= self.what.layers:
             return " refused", False
-        self.words |= self.map.layer_words(self.table[layer])
+        never = dict.fromkeys(record_layout(self.configuration), 0)
+        self.words |= self.map.layer_words(self.table.get(layer, never))
         return "", True
 
     def _parameter(self, data: int) -> tuple[str, bool]:
