@@ -19,11 +19,13 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic_core import ErrorDetails
 
-from .formats import FP16, FP32, FloatFormat
+from .formats import FP16, FP32, INT8, FloatFormat
 from .pipeline import PIPELINES
 
 SCHEMA = 1
 """The newest schema that this version reads."""
+FORMATS = (FP16.name, INT8.name)
+"""Formats of input and output, in the order of their numbers in a layer record."""
 
 
 class ConfigurationError(ValueError):
@@ -40,8 +42,8 @@ class What(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
-    formats: Annotated[tuple[Literal["fp16"], ...], Field(min_length=1, max_length=1)] = ("fp16",)
-    """Formats of input and output."""
+    formats: Annotated[tuple[Literal["fp16", "int8"], ...], Field(min_length=1)] = ("fp16",)
+    """Formats that a row may have on the way in and on the way out: FP16, or INT8 beside it."""
     norms: Annotated[tuple[Literal["layernorm", "rmsnorm"], ...], Field(min_length=1)] = (
         "layernorm",
         "rmsnorm",
@@ -71,6 +73,21 @@ class What(BaseModel):
     """Rows may have their ISD predicted from that of an anchor layer (HAAN's ISD skipping)."""
     anchors: Annotated[int, Field(ge=1, le=256)] = 1
     """ISDs that are kept for each token slot: layers whose numbers are equal modulo this share a place. A power of two."""
+
+    @field_validator("formats")
+    @classmethod
+    def _beside_fp16(cls, formats: tuple[str, ...]) -> tuple[str, ...]:
+        ordered = [name for name in FORMATS if name in formats]
+        if len(ordered) != len(formats):
+            raise ValueError(
+                f"{list(formats)} names a format twice; nearest that works: formats = {ordered}"
+            )
+        if FP16.name not in formats:
+            raise ValueError(
+                f"{list(formats)} lacks FP16, which the data path is made for; nearest that works: formats = {[FP16.name, *ordered]}"
+            )
+        # In one order: equal hardware has equal digests.
+        return tuple(ordered)
 
     @field_validator("norms")
     @classmethod
@@ -139,8 +156,13 @@ class What(BaseModel):
 
     @property
     def element(self) -> FloatFormat:
-        """The format of input and output."""
+        """The widest format of input and output."""
         return FP16
+
+    @property
+    def int8(self) -> bool:
+        """Whether rows may be INT8."""
+        return INT8.name in self.formats
 
     @property
     def id_bits(self) -> int:

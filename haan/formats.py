@@ -46,8 +46,30 @@ class FloatFormat:
         return self.max_exponent_field - 2 + self.significand_bits
 
 
+@dataclass(frozen=True)
+class IntegerFormat:
+    """A two's complement integer, which a scale makes a number."""
+
+    name: str
+    width: int
+
+    @property
+    def least(self) -> int:
+        return -1 << (self.width - 1)
+
+    @property
+    def largest(self) -> int:
+        return (1 << (self.width - 1)) - 1
+
+    @property
+    def magnitude_bits(self) -> int:
+        """Any difference of two of them, or of one and a mean, is smaller than 2^magnitude_bits."""
+        return self.width
+
+
 FP16 = FloatFormat("fp16", 5, 10)
 BF16 = FloatFormat("bf16", 8, 7)
 FP32 = FloatFormat("fp32", 8, 23)
+INT8 = IntegerFormat("int8", 8)
 
 FLOAT_FORMATS = {fmt.name: fmt for fmt in (FP16, BF16, FP32)}

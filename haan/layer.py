@@ -8,8 +8,13 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from .config import Configuration, ConfigurationError, _sentence
+from .config import FORMATS, Configuration, ConfigurationError, _sentence
+from .formats import INT8
 from .numerics import VARIANCE_BITS, Numerics, clog2
+
+
+Scale = Annotated[float, Field(ge=2.0**-126, le=3.4028235e38, allow_inf_nan=False)]
+"""A positive normal FP32 number."""
 
 
 def float32_bits(value: float) -> int:
@@ -27,6 +32,12 @@ class LayerSettings(BaseModel):
     """Elements in a row."""
     eps: Annotated[float, Field(ge=0.0, le=3.4028235e38, allow_inf_nan=False)] = 1e-5
     """Added to the variance (or the mean square), inside the root; FP32."""
+    input_format: Literal["fp16", "int8"] = "fp16"
+    output_format: Literal["fp16", "int8"] = "fp16"
+    x_scale: Scale | None = None
+    """What an INT8 element is multiplied by; None: each row brings its own, in TUSER."""
+    y_scale: Scale = 1.0
+    """What an INT8 result is to be multiplied by. The hardware doesn't need it: gamma and beta are written divided by it."""
     n_sub: Annotated[int, Field(ge=1)] | None = None
     """Sampled elements; None: all."""
     first: Annotated[int, Field(ge=0)] = 0
@@ -65,6 +76,34 @@ class LayerSettings(BaseModel):
             raise ValueError("skip = true and keep_isd = true: a skipped layer is no anchor")
         return self
 
+    @model_validator(mode="after")
+    def _integers(self) -> Self:
+        if self.x_scale is not None and not self.int8_input:
+            raise ValueError(
+                f"x_scale = {self.x_scale}, but input_format = {self.input_format!r}: only INT8 elements have a scale"
+            )
+        if self.y_scale != 1 and not self.int8_output:
+            raise ValueError(
+                f"y_scale = {self.y_scale}, but output_format = {self.output_format!r}: only INT8 results have a scale"
+            )
+        if self.int8_output and "gamma" not in self.affine:
+            raise ValueError(
+                f"output_format = 'int8' needs a gamma, which the scale is put into, but affine = {self.affine!r}"
+            )
+        if self.int8_output and self.cast_before_gamma:
+            raise ValueError(
+                "output_format = 'int8' and cast_before_gamma = true: x-hat is rounded to FP16 for FP16 results alone"
+            )
+        return self
+
+    @property
+    def int8_input(self) -> bool:
+        return self.input_format == INT8.name
+
+    @property
+    def int8_output(self) -> bool:
+        return self.output_format == INT8.name
+
     @property
     def samples(self) -> int:
         """Elements that enter the statistics (N_sub)."""
@@ -86,6 +125,11 @@ class LayerSettings(BaseModel):
             raise ConfigurationError(
                 f"mode = {self.mode!r}, but this build has norms = {list(what.norms)}"
             )
+        for name in ("input_format", "output_format"):
+            if getattr(self, name) not in what.formats:
+                raise ConfigurationError(
+                    f"{name} = {getattr(self, name)!r}, but this build has formats = {list(what.formats)}"
+                )
         if self.affine in ("gamma", "gamma+beta") and not what.gamma:
             raise ConfigurationError(
                 f"affine = {self.affine!r}, but this build has affine = {what.affine!r}"
@@ -133,10 +177,10 @@ class LayerSettings(BaseModel):
             "inverse_square": square,
             "inverse_square_exponent": exponent,
             "eps": float32_bits(self.eps),
-            "input_format": 0,
-            "output_format": 0,
-            "x_scale": float32_bits(1.0),
-            "y_scale": float32_bits(1.0),
+            "input_format": FORMATS.index(self.input_format),
+            "output_format": FORMATS.index(self.output_format),
+            "x_scale": 0 if self.x_scale is None else float32_bits(self.x_scale),
+            "y_scale": float32_bits(self.y_scale),
             "gamma": int(self.affine in ("gamma", "gamma+beta")),
             "beta": int(self.affine in ("beta", "gamma+beta")),
             "cast_before_gamma": int(self.cast_before_gamma),

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from .config import Configuration
-from .formats import FP16
+from .formats import FP16, INT8
 
 VARIANCE_BITS = 24
 """Significand of the variance, of 1/N² and of var + eps."""
@@ -34,6 +34,10 @@ WINDOW_GUARD = 32
 """G: the window's least significant bit is 2^-G of the standard deviation."""
 SUBSAMPLED_LSB = -40
 """Smallest exponent of the window's least significant bit in a subsampled row."""
+SCALED_ISD_EXPONENTS = range(-56, 64)
+"""Exponents of the ISD times the scale of an INT8 row: below them x-hat is 0, above them the largest stands."""
+INTEGER_LSB_EXPONENT = FP16.lsb_exponent
+"""An INT8 result is computed times 2 to the power of this, where it is a subnormal FP16 number; so its beta is stored likewise."""
 DROPPED_SQUARE_BITS = 28
 """Low bits that a square loses with the `window` accumulator."""
 
@@ -106,6 +110,11 @@ class Numerics:
         exact = FP16.lsb_exponent - self.mean_fraction
         lossy = (self.growth + 1) // 2 - 8 - self.window
         return max(exact, lossy) if self._lossy else exact
+
+    @property
+    def integer_lsb(self) -> int:
+        """Exponent of the window's least significant bit in a LayerNorm row with INT8 input: q − mean fits whatever they are."""
+        return INT8.magnitude_bits + 1 - self.window
 
     @property
     def _lossy(self) -> bool:

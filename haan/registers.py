@@ -196,6 +196,7 @@ def features(configuration: Configuration) -> dict[str, bool]:
         "cast_before_gamma": what.cast_before_gamma,
         "subsampling": what.subsampling,
         "skipping": what.skipping,
+        "int8": what.int8,
     }
 
 

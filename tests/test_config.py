@@ -62,6 +62,16 @@ def advised(data, sentence):
             "norms = ['rmsnorm']",
         ),
         (
+            {"what": {"formats": ["int8"]}},
+            ["formats: ['int8']", "lacks FP16"],
+            "formats = ['fp16', 'int8']",
+        ),
+        (
+            {"what": {"formats": ["int8", "fp16", "int8"]}},
+            ["twice"],
+            "formats = ['fp16', 'int8']",
+        ),
+        (
             {"what": {"one_plus_gamma": True, "parameter_format": "fp32", "affine": "none"}},
             ["one_plus_gamma = true", "affine = 'none'"],
             "affine = 'gamma'",
@@ -134,7 +144,8 @@ def test_a_refusal_names_value_reason_and_the_nearest_that_works(data, words, ad
         ({"what": {"subsampling": 1}}, "what.subsampling = 1: input should be a valid boolean"),
         ({"what": {"norms": []}}, "what.norms = []: tuple should have at least 1 item"),
         ({"what": {"norms": "rmsnorm"}}, "what.norms = 'rmsnorm': input should be a valid array"),
-        ({"what": {"formats": ["int8"]}}, "input should be 'fp16'"),
+        ({"what": {"formats": []}}, "what.formats = []: tuple should have at least 1 item"),
+        ({"what": {"formats": ["bf16"]}}, "input should be 'fp16' or 'int8'"),
         ({"what": {"depth": 3}}, "what.depth is not a field of the configuration"),
         ({"how": []}, "how = []: input should be an object"),
         ({"title": "x"}, "title is not a field of the configuration"),
@@ -209,6 +220,8 @@ def test_digest_tells_hardware_apart_but_not_names():
     assert len(digests) == len(presets())
     tiny = Configuration.preset("tiny")
     assert tiny.with_(name="other").digest() == tiny.digest()
+    both = [tiny.with_(formats=formats) for formats in (["fp16", "int8"], ["int8", "fp16"])]
+    assert both[0].digest() == both[1].digest() != tiny.digest()
     for name, value in {"p_d": 1, "max_n": 63, "newton_steps": 2, "affine": "gamma"}.items():
         assert tiny.with_(**{name: value}).digest() != tiny.digest()
 
