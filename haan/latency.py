@@ -36,7 +36,7 @@ def _product(configuration: Configuration, a_bits: int, b_bits: int) -> int:
 
 def _lane(configuration: Configuration) -> tuple[str, ...]:
     what = configuration.what
-    return lane_cuts(layernorm=what.layernorm, gamma=what.gamma, beta=what.beta)
+    return lane_cuts(layernorm=what.layernorm, gamma=what.gamma, beta=what.beta, int8=what.int8)
 
 
 def _whole_product(configuration: Configuration, a_bits: int, b_bits: int) -> int:
@@ -60,6 +60,7 @@ OPERANDS = {
     "gamma": "gamma",
     "beta": "odd",
     "nan": "pack",
+    "int8": "denormalize",
 }
 """The cut before which a lane's operand is used."""
 
@@ -139,7 +140,24 @@ def row_products(configuration: Configuration) -> list[tuple[int, int]]:
             (size, size),
             (numerics.biased_sum_bits, numerics.reciprocal_precision + 1),
         ]
+    if configuration.what.int8:
+        products += [(VARIANCE_BITS, VARIANCE_BITS)] * 3
     return products + [pair for step in newton_steps(configuration.how) for pair in step.products]
+
+
+def scaling_latency(configuration: Configuration) -> int:
+    """From the ISD to that times the scale of the row."""
+    if not configuration.what.int8:
+        return 0
+    product = _whole_product(configuration, VARIANCE_BITS, VARIANCE_BITS)
+    return product + _registers(configuration, ["scale_isd"])
+
+
+def prediction_delay(configuration: Configuration) -> int:
+    """By how much a predicted ISD would come too late for a row that starts at once."""
+    if not configuration.what.skipping:
+        return 0
+    return max(0, scaling_latency(configuration) - operand_time(configuration, "isd"))
 
 
 class RowTimes:
@@ -155,13 +173,17 @@ class RowTimes:
             size = numerics.s1_bits - 1
             v = start + max(n_product, _product(configuration, size, size))
         v += _registers(configuration, sums)
-        variance = v + _registers(
-            configuration, ["coarse_variance", "count_variance", "normalize_variance"]
-        )
+        variance = v + _registers(configuration, ["coarse_variance", "count_variance"])
+        if configuration.what.int8:
+            squares = 2 * _whole_product(configuration, VARIANCE_BITS, VARIANCE_BITS)
+            variance = max(variance, squares)
+        variance += _registers(configuration, ["normalize_variance"])
         variance += _whole_product(configuration, VARIANCE_BITS, VARIANCE_BITS)
         variance += _registers(configuration, ["variance", "compare_eps", "align_eps", "add_eps"])
         self.isd = variance + inverse_sqrt_latency(configuration)
-        """ISD and scale exponent."""
+        """The ISD."""
+        self.scale = self.isd + scaling_latency(configuration)
+        """What the lanes multiply by."""
         self.window = variance
         """Window and zero_variance."""
         self.mean = variance
@@ -197,7 +219,7 @@ def window_push_time(configuration: Configuration) -> int:
     or ISD would come too late for the lanes."""
     times = RowTimes(configuration)
     head_start = QUEUE_LATENCY + BUFFER_LATENCY - STORE_LATENCY - 1
-    latest = times.isd - operand_time(configuration, "isd") - head_start
+    latest = times.scale - operand_time(configuration, "isd") - head_start
     if configuration.what.layernorm:
         latest = max(latest, times.mean - operand_time(configuration, "mean") - head_start)
     return max(times.window, latest)

@@ -28,7 +28,7 @@ SIGNED = {"shift", "exponent"}
 
 
 MARKED = ("anchor", "ratio", "guard_low", "guard_high", "guard_exact")
-"""Settings that a skipped row may need when it has waited for its anchor."""
+"""Settings of skipped rows."""
 
 
 def row_settings(configuration: Configuration) -> Fields:
@@ -41,6 +41,7 @@ def row_settings(configuration: Configuration) -> Fields:
     names += ["gamma"] * what.gamma + ["beta"] * what.beta
     names += ["cast_before_gamma"] * what.cast_before_gamma + ["slot"] * what.gamma
     names += [*MARKED, "keep_isd", "skip"] * what.skipping
+    names += ["input_format", "output_format", "x_scale"] * what.int8
     widths = record_layout(configuration)
     return {name: widths[name] for name in names}
 
@@ -48,11 +49,12 @@ def row_settings(configuration: Configuration) -> Fields:
 def statistics_settings(configuration: Configuration) -> Fields:
     """The settings that wait for the sums of a row; `n` is that of the samples."""
     later = {"valid", "n_sub", "first", "stride_log2", "gamma", "beta", "cast_before_gamma", "slot"}
-    later |= {*MARKED, "keep_isd", "skip"}
+    later |= {*MARKED, "keep_isd", "skip", "input_format", "output_format"}
     fields = {
         name: width for name, width in row_settings(configuration).items() if name not in later
     }
     fields |= {"subsampled": 1} if configuration.what.subsampling else {}
+    fields |= {"int8": 1} if configuration.what.int8 else {}
     return fields | ({"predicted": 1} if configuration.what.skipping else {})
 
 
@@ -84,6 +86,7 @@ def order(configuration: Configuration) -> Fields:
     fields |= {"beta": 1} if what.beta else {}
     if what.skipping:
         fields |= {"rmsnorm": 1, "early": 1, "waits": 1, **CHOICE}
+    fields |= {"int8": 1} if what.int8 else {}
     return fields | ({"cast": 1} if what.cast_before_gamma else {})
 
 
@@ -109,11 +112,18 @@ def kept_isd(configuration: Configuration) -> Fields:
     }
 
 
+def marked(configuration: Configuration) -> Fields:
+    """The settings that a skipped row needs when it has waited for its anchor."""
+    widths = record_layout(configuration)
+    names = MARKED + ("input_format", "x_scale") * configuration.what.int8
+    return {name: widths[name] for name in names}
+
+
 def mark(configuration: Configuration) -> Fields:
     """What the predictor needs of a row when its ISD is there."""
-    what, widths = configuration.what, record_layout(configuration)
+    what = configuration.what
     own = {"waits": 1, "keeps": 1, "id": what.id_bits, "token": what.token_bits}
-    return own | {name: widths[name] for name in MARKED}
+    return own | marked(configuration)
 
 
 SCALE: Fields = {"isd": ISD_BITS, "exponent": SCALE_EXPONENT_BITS}
@@ -131,6 +141,7 @@ def meta(configuration: Configuration) -> Fields:
         "last": 1,
         "flags": flag_bits(what),
     }
+    fields |= {"int8": 1} if what.int8 else {}
     return fields | ({"parameters": 1, "slot": what.slot_bits} if what.gamma else {})
 
 

@@ -25,7 +25,9 @@ ISD_BITS = 17
 KEPT_EXPONENT_BITS = 6
 """Signed width of the exponent of an ISD that is kept."""
 PREDICTED_EXPONENT_BITS = 8
-"""Signed width of the exponent of any ISD."""
+"""Signed width of the exponent of a predicted ISD."""
+EXPONENT_BITS = 10
+"""Signed width of the exponents of variance, eps and ISD, and of the ISD times a scale."""
 D_BITS = 18
 """Significand of z − mean and of x-hat: the widest unsigned operand of ECP5's MULT18X18D."""
 SCALE_EXPONENT_BITS = 8

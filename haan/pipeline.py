@@ -26,6 +26,9 @@ VARIANCE = (
 ROOT = ("segment", "seed", "residual", "round_isd")
 """Inverse square root (besides the wide products)."""
 
+SCALE_ISD = ("scale_isd",)
+"""The ISD times the scale of an INT8 row (besides the wide product)."""
+
 MEAN = ("align_mean", "locate_window", "window_mean")
 """The mean to the window of the row."""
 
@@ -36,10 +39,12 @@ SCALE = ("round_d", "scale", "round_x", "gamma")
 ADD = ("odd", "align_beta", "add_beta", "count_sum", "limit_sum", "normalize_sum")
 """The addition of beta."""
 ROUND = ("denormalize",)
-"""Subnormal results of builds without beta."""
+"""Subnormal results of builds without beta; INT8 results."""
 PACK = ("pack",)
 
-ALL = frozenset((*SUMS, *PRODUCT, *VARIANCE, *ROOT, *MEAN, *WINDOW, *SCALE, *ADD, *ROUND, *PACK))
+ALL = frozenset(
+    (*SUMS, *PRODUCT, *VARIANCE, *ROOT, *SCALE_ISD, *MEAN, *WINDOW, *SCALE, *ADD, *ROUND, *PACK)
+)
 
 PIPELINES: dict[str, frozenset[str]] = {
     "balanced": ALL,
@@ -65,8 +70,9 @@ PIPELINES: dict[str, frozenset[str]] = {
 """The register placements that a configuration chooses from."""
 
 
-def lane_cuts(*, layernorm: bool, gamma: bool, beta: bool) -> tuple[str, ...]:
+def lane_cuts(*, layernorm: bool, gamma: bool, beta: bool, int8: bool) -> tuple[str, ...]:
     """Cuts that an element passes in a normalization lane."""
     front = WINDOW if layernorm else ()
     scale = SCALE if gamma else SCALE[:3]
-    return (*front, *scale, *(ADD if beta else ROUND), *PACK)
+    end = ADD if beta else ()
+    return (*front, *scale, *end, *(ROUND if int8 or not beta else ()), *PACK)

@@ -14,6 +14,7 @@ from ..layout import row_number_bits
 from ..numerics import Numerics, clog2
 from ..registers import WORD_BITS, RegisterMap, register_map
 from .framer import eps_works, last_sample
+from .int8 import formats_work
 from .predictor import prediction_works
 from .registers import AXI_LITE, RegisterBlock, pass_on
 
@@ -72,6 +73,8 @@ class Validator(wiring.Component):
         ]
         if what.skipping:
             checks.append(prediction_works(shadow))
+        if what.int8:
+            checks.append(formats_work(shadow))
         if what.subsampling:
             last = last_sample(m, shadow, Numerics(self.configuration).n_bits)
             checks.append((shadow.n_sub != 0) & (last < shadow.n))
@@ -93,9 +96,9 @@ class Validator(wiring.Component):
             shadow.beta & (not what.beta),
             shadow.cast_before_gamma & (not what.cast_before_gamma),
             (shadow.skip | shadow.keep_isd) & (not what.skipping),
-            shadow.input_format.any(),
-            shadow.output_format.any(),
         ]
+        if not what.int8:
+            missing += [shadow.input_format.any(), shadow.output_format.any()]
         return ~Cat(missing).any()
 
 

@@ -9,13 +9,20 @@ from amaranth.lib.wiring import In, Out
 from ..config import Configuration
 from ..flags import COMMON_BITS, ERROR_BITS, RowFlag
 from ..formats import FP16, FP32
-from ..latency import RowTimes, buffer_depth, output_depth, window_push_time
+from ..latency import (
+    RowTimes,
+    buffer_depth,
+    output_depth,
+    prediction_delay,
+    window_push_time,
+)
 from ..layer import record_layout
 from ..layout import statistics_settings
 from ..numerics import clog2
 from .arithmetic import above, named
 from .buffers import Queue, RegisterSlice, ResultStore, RowBuffer, step
 from .framer import Framer, beat_layout, row_settings
+from .int8 import INT8_NUMBER, Packer, Unpacker
 from .normalization import SCALE_LAYOUT, NormalizationUnit, meta_layout, order_layout, window_layout
 from .pipe import Pipe, struct
 from .predictor import IsdPredictor, choice_layout
@@ -181,15 +188,33 @@ class Core(wiring.Component):
             *[beat.mixed.eq(self.s_axis_mixed) for _ in range(self.how.bus_bytes is not None)],
             beat.token.eq(self.s_axis_tuser[: self.what.token_bits]),
             *[
+                beat.x_scale.eq(self.s_axis_tuser[self.what.token_bits :])
+                for _ in range(self.what.int8)
+            ],
+            *[
                 beat.settings[name].eq(getattr(self, f"layer_{name}"))
                 for name in row_settings(self.configuration).members
             ],
             entry.i_valid.eq(self.s_axis_tvalid & ~clearing),
             entry.i_data.eq(beat.as_value()),
             self.s_axis_tready.eq(entry.i_ready & ~clearing),
-            framer.i_valid.eq(entry.o_valid),
-            framer.i_beat.eq(data.View(layout, entry.o_data)),
-            entry.o_ready.eq(framer.i_ready),
+        ]
+        arrived = data.View(layout, entry.o_data)
+        if not self.what.int8:
+            m.d.comb += [
+                framer.i_valid.eq(entry.o_valid),
+                framer.i_beat.eq(arrived),
+                entry.o_ready.eq(framer.i_ready),
+            ]
+            return
+        m.submodules.unpacker = unpacker = Unpacker(self.configuration, layout)
+        m.d.comb += [
+            unpacker.i_valid.eq(entry.o_valid),
+            unpacker.i.eq(arrived),
+            entry.o_ready.eq(unpacker.i_ready),
+            framer.i_valid.eq(unpacker.o_valid),
+            framer.i_beat.eq(unpacker.o),
+            unpacker.o_ready.eq(framer.i_ready),
         ]
 
     def _queue_orders(
@@ -205,14 +230,19 @@ class Core(wiring.Component):
         if self.what.skipping:
             self.choice, self.waits = Signal(choice_layout()), Signal()
             both = self.what.layernorm and self.what.rmsnorm
+            delay = prediction_delay(self.configuration)
             m.d.comb += [
                 order.rmsnorm.eq(settings.rmsnorm if both else self.what.rmsnorm),
                 order.early.eq(framer.early),
-                order.waits.eq(self.waits),
+                order.waits.eq(self.waits | (self.choice.predicted & (delay > 0))),
                 *[order[name].eq(self.choice[name]) for name in choice_layout().members],
             ]
         m.d.comb += [
             order.null.eq(framer.null),
+            *[
+                order.int8.eq((settings.output_format == INT8_NUMBER) & ~framer.null)
+                for _ in range(self.what.int8)
+            ],
             order.beats.eq((settings.n - 1) >> lane_bits),
             order.single.eq(framer.null | ~above(settings.n, self.how.p_n)),
             order.tail.eq(settings.n[:lane_bits] if lane_bits else 0),
@@ -249,6 +279,8 @@ class Core(wiring.Component):
         if self.what.subsampling:
             values["n"] = settings.n_sub
             values["subsampled"] = settings.n_sub != settings.n
+        if self.what.int8:
+            values["int8"] = settings.input_format == INT8_NUMBER
         enters = framer.row_valid & ~framer.null
         if self.what.skipping:
             values["predicted"] = self.choice.predicted
@@ -304,8 +336,8 @@ class Core(wiring.Component):
         ]
         m.submodules.scales = scales = ResultStore(SCALE_LAYOUT.size, depth)
         m.d.comb += [
-            scales.w_valid.eq(p.valid(times.isd)),
-            scales.w_data.eq(Cat(row.isd, row.scale_exponent)),
+            scales.w_valid.eq(p.valid(times.scale)),
+            scales.w_data.eq(Cat(row.scale, row.scale_exponent)),
             scales.r_row.eq(normalization.scale_row),
             normalization.scale.eq(data.View(SCALE_LAYOUT, scales.r_data)),
         ]
@@ -325,7 +357,8 @@ class Core(wiring.Component):
         layout = meta_layout(self.configuration)
         m.submodules.results = results = Queue(len(normalization.y) + 1, depth)
         m.submodules.metas = metas = Queue(layout.size, depth)
-        leaves = self.m_axis_tvalid & self.m_axis_tready
+        leaves, takes = Signal(), Signal()
+        m.d.comb += leaves.eq(results.r_valid & takes)
         under_way = Signal(range(depth + 1))
         credit = Signal()
         step(m, under_way, normalization.issue, leaves)
@@ -337,7 +370,7 @@ class Core(wiring.Component):
             metas.w_data.eq(normalization.meta.as_value()),
             results.w_valid.eq(normalization.o_valid),
             results.w_data.eq(Cat(normalization.y, normalization.overflow)),
-            results.r_ready.eq(self.m_axis_tready),
+            results.r_ready.eq(takes),
             metas.r_ready.eq(leaves),
         ]
         meta = data.View(layout, metas.r_data)
@@ -347,13 +380,31 @@ class Core(wiring.Component):
         # The last lane has an element only in whole beats: a tail is at most p_n - 1.
         present = [whole | (tail > i) for i in range(self.how.p_n - 1)] + [whole]
         exists = named(m, "exists", ~meta.null)
-        keep = Cat((exists & there).replicate(FP16.width // 8) for there in present)
+        there = [exists & each for each in present]
         flags = Mux(meta.last, meta.flags | overflow, 0)
         rest = ERROR_BITS - len(meta.flags)
+        if self.what.int8:
+            m.submodules.packer = packer = Packer(self.configuration)
+            m.d.comb += [
+                packer.i_valid.eq(results.r_valid),
+                packer.data.eq(results.r_data[:-1]),
+                packer.keep.eq(Cat(there)),
+                packer.int8.eq(meta.int8),
+                packer.last.eq(meta.last),
+                takes.eq(packer.i_ready),
+                packer.o_ready.eq(self.m_axis_tready),
+                self.m_axis_tvalid.eq(packer.o_valid),
+                self.m_axis_tdata.eq(packer.o_data),
+                self.m_axis_tkeep.eq(packer.o_keep),
+            ]
+        else:
+            m.d.comb += [
+                takes.eq(self.m_axis_tready),
+                self.m_axis_tvalid.eq(results.r_valid),
+                self.m_axis_tdata.eq(results.r_data[:-1]),
+                self.m_axis_tkeep.eq(Cat(each.replicate(FP16.width // 8) for each in there)),
+            ]
         m.d.comb += [
-            self.m_axis_tvalid.eq(results.r_valid),
-            self.m_axis_tdata.eq(results.r_data[:-1]),
-            self.m_axis_tkeep.eq(keep),
             self.m_axis_tlast.eq(meta.last),
             self.m_axis_tid.eq(meta.id),
             self.m_axis_tuser.eq(Cat(meta.token, flags[: len(meta.flags)], Const(0, rest))),

@@ -19,6 +19,7 @@ from ..latency import buffer_depth, feeds_wait
 from ..numerics import Numerics, clog2
 from .arithmetic import above, choose, choose_any, named
 from .buffers import Queue
+from .int8 import FP32_ONE, INT8_NUMBER, formats_work
 from .pipe import struct
 from .predictor import prediction_works
 
@@ -41,6 +42,8 @@ def beat_layout(configuration: Configuration) -> data.StructLayout:
     }
     if configuration.how.bus_bytes is not None:
         members["mixed"] = 1
+    if what.int8:
+        members["x_scale"] = FP32.width
     return data.StructLayout(members)
 
 
@@ -118,7 +121,15 @@ class Framer(wiring.Component):
     def _inspect(self, m: Module) -> None:
         """First stage: what can be said of a beat by itself, and of its settings if it is a row's first."""
         p_n = self.how.p_n
-        beat = self.i_beat
+        beat = Signal(beat_layout(self.configuration), name="arrived")
+        m.d.comb += beat.eq(self.i_beat)
+        if self.what.int8:
+            # The row's scale, whoever gives it; FP16 numbers have none.
+            own = Mux(
+                self.i_beat.settings.x_scale == 0, self.i_beat.x_scale, self.i_beat.settings.x_scale
+            )
+            int8 = self.i_beat.settings.input_format == INT8_NUMBER
+            m.d.comb += beat.settings.x_scale.eq(Mux(int8, own, FP32_ONE))
         self.seen = Signal(beat_layout(self.configuration), reset_less=True)
         self.seen_valid, self.take = Signal(), Signal()
         self.known_settings = Signal(reset_less=True)
@@ -152,6 +163,8 @@ class Framer(wiring.Component):
             works &= (settings.n_sub != 0) & (last < settings.n)
         if self.what.skipping:
             works &= prediction_works(settings)
+        if self.what.int8:
+            works &= formats_work(settings)
         return works
 
     def _frame(self, m: Module) -> None:

@@ -13,6 +13,7 @@ from ..numerics import (
     ISD_BITS,
     RESIDUAL_FRACTION_BITS,
     T_FRACTION_BITS,
+    VARIANCE_BITS,
     X_FRACTION_BITS,
     Y_FRACTION_BITS,
 )
@@ -36,19 +37,21 @@ class InverseSqrtUnit(wiring.Component):
     x : 22 bits, 20 of them fraction
     isd : significand, 17 bits, leading bit set
     exponent : of that significand, signed: 1/√x ≈ isd/2^16 · 2^exponent, in −3..0
+    wide, wide_exponent : 24 bits of it, truncated, for builds with INT8: wide/2^23 · 2^wide_exponent
     """
 
     def __init__(self, configuration: Configuration) -> None:
         self.configuration = configuration
         self.how = configuration.how
-        super().__init__(
-            {
-                "i_valid": In(1),
-                "x": In(X_BITS),
-                "isd": Out(ISD_BITS),
-                "exponent": Out(signed_shape(3)),
-            }
-        )
+        members = {
+            "i_valid": In(1),
+            "x": In(X_BITS),
+            "isd": Out(ISD_BITS),
+            "exponent": Out(signed_shape(3)),
+        }
+        if configuration.what.int8:
+            members |= {"wide": Out(VARIANCE_BITS), "wide_exponent": Out(signed_shape(3))}
+        super().__init__(members)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -152,6 +155,16 @@ class InverseSqrtUnit(wiring.Component):
         exponent = Mux(high, 0, Mux(middle, -1, -2)) + carry
         isd = p.let("isd_", Cat(rounded[: ISD_BITS - 1], rounded[ISD_BITS - 1] | carry))
         exponent = p.let("exponent_", exponent)
+        if self.configuration.what.int8:
+            lows = [one - VARIANCE_BITS + place for place in (-1, 0, 1)]
+            parts = [value[low : low + VARIANCE_BITS] for low in lows]
+            wide = p.let("wide_", Mux(high, parts[2], Mux(middle, parts[1], parts[0])))
+            wide_exponent = p.let("wide_exponent_", Mux(high, 0, Mux(middle, -1, -2)))
+            now = p.now + ("round_isd" in self.how.cuts)
+            m.d.comb += [
+                self.wide.eq(p.at(wide, now)),
+                self.wide_exponent.eq(p.at(wide_exponent, now)),
+            ]
         p.cut("round_isd")
         assert p.now == inverse_sqrt_latency(self.configuration), p.now
         m.d.comb += [self.isd.eq(p(isd)), self.exponent.eq(p(exponent))]

@@ -7,13 +7,15 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from ..config import Configuration
-from ..formats import FP16, FP32
+from ..formats import FP16, FP32, INT8
 from ..numerics import D_BITS, ISD_BITS, SCALE_EXPONENT_BITS, Numerics, clog2
 from ..pipeline import lane_cuts
-from .arithmetic import add_carry, leading_zeros, shift_left, shift_right_jam, top_bits
+from .arithmetic import add_carry, leading_zeros, named, shift_left, shift_right_jam, top_bits
 from .parameters import BetaLayout, GammaLayout
 from .pipe import Pipe, Staged, signed_shape
 
+INTEGER_FIELD = FP16.bias + FP16.fraction_bits
+"""Exponent field of numbers whose last bit is 1."""
 _BELOW = 10
 """Places below the window that an element's significand can reach into it from."""
 
@@ -34,9 +36,10 @@ class Lane(wiring.Component):
     cast : round x-hat to FP16 first (builds with cast_before_gamma), at `round_x`
     gamma : stored gamma, at `gamma`
     beta : stored beta, at `odd`
+    int8 : the result is INT8 (builds with INT8), at `denormalize`
     nan : the whole row is NaN, at `pack`
-    y : FP16 bits of the result
-    overflow : a finite result became infinite
+    y : FP16 bits of the result, or INT8 in the low byte
+    overflow : a finite result became infinite, or was saturated
     """
 
     def __init__(self, configuration: Configuration) -> None:
@@ -57,6 +60,8 @@ class Lane(wiring.Component):
         if self.what.beta:
             self.beta_layout = BetaLayout(self.what)
             members["beta"] = In(self.beta_layout.width)
+        if self.what.int8:
+            members["int8"] = In(1)
         members |= {"nan": In(1), "y": Out(FP16.width), "overflow": Out(1)}
         super().__init__(members)
 
@@ -88,7 +93,7 @@ class Lane(wiring.Component):
         m.d.comb += [self.y.eq(p(self._result)), self.overflow.eq(p(self._infinite))]
         what = self.what
         assert tuple(p.passed) == lane_cuts(
-            layernorm=what.layernorm, gamma=what.gamma, beta=what.beta
+            layernorm=what.layernorm, gamma=what.gamma, beta=what.beta, int8=what.int8
         ), p.passed
         return m
 
@@ -214,7 +219,8 @@ class Lane(wiring.Component):
         kept = Mux(high, wide[-12:], wide[-13:-1]) & (~p(zero)).replicate(12)
         sticky = (wide[:-13].any() | (high & wide[-13])) & ~p(zero)
         scale = p.let("scale", p(exponent) + high)
-        loss = 1 - p(scale)
+        int8 = p.input(self.int8) if self.what.int8 else None
+        loss = (1 if int8 is None else Mux(p(int8), INTEGER_FIELD, 1)) - p(scale)
         subnormal = loss > 0
         amount = Mux(loss[4:].any() | loss[:4].all(), 15, loss[:4])
         amount = Mux(subnormal, amount, 0)[:4]
@@ -225,7 +231,7 @@ class Lane(wiring.Component):
         p.cut("denormalize")
         kept, guard, sticky = p(significand)[2:], p(significand)[1], p(significand)[0]
         up = guard & (sticky | kept[0])
-        self._pack(p, p(sign), p(field), kept, up, p(nan))
+        self._pack(m, p, sign, field, kept, up, nan, int8)
 
     def _add_beta(
         self,
@@ -287,22 +293,62 @@ class Lane(wiring.Component):
         field = p.let("sum_field", Mux(normal & ~p(zero), field, 0))
         p.cut("limit_sum")
         top = top_bits(m, "sum_top", p(magnitude), p(amount), frame + 1, fill=p(negative))
-        kept, guard, rest = top[-11:], top[-12], top[:-12]
-        tie_or_more = Mux(
-            p(negative), guard | (rest.all() & kept[0]), guard & (rest.any() | kept[0])
-        )
-        kept, up = p.let("y_kept", kept), p.let("y_up", tie_or_more)
         sign = p.let("y_sign", (p(leading_sign) ^ p(negative)) & ~p(zero))
         field = p.let("y_field", p(field))
+        kept, guard, rest = top[-11:], top[-12], top[:-12]
+        if not self.what.int8:
+            tie_or_more = Mux(
+                p(negative), guard | (rest.all() & kept[0]), guard & (rest.any() | kept[0])
+            )
+            y_kept, y_up = p.let("y_kept", kept), p.let("y_up", tie_or_more)
+            p.cut("normalize_sum")
+            self._pack(m, p, sign, field, p(y_kept), p(y_up), nan, None)
+            return
+        body = p.let("y_body", Cat(guard, kept))
+        # What is lost counts where it differs from the endless row behind it.
+        lost = p.let("y_lost", (rest ^ p(negative).replicate(len(rest))).any())
         p.cut("normalize_sum")
-        self._pack(p, p(sign), p(field), p(kept), p(up), p(nan))
+        int8 = p.input(self.int8)
+        loss = Mux(p(int8), INTEGER_FIELD - p(field), 0).as_signed()
+        amount = Mux(loss[-1], 0, Mux(loss[4:].any(), 15, loss[:4]))[:4]
+        shifted = p.let("y_shifted", p(body) >> amount)
+        below = Cat(amount > place for place in range(len(body.signal)))
+        differs = ((p(body) ^ p(negative).replicate(len(body.signal))) & below).any()
+        sticky = p.let("y_sticky", p(lost) | differs)
+        integer = p.let("y_integer", p(int8) & ~loss[-1] & loss.any())
+        p.cut("denormalize")
+        kept, guard = p(shifted)[1:], p(shifted)[0]
+        above = Mux(p(negative), guard | (~p(sticky) & kept[0]), guard & (p(sticky) | kept[0]))
+        field = p.let("integer_field", Mux(p(integer), 0, p(field)))
+        self._pack(m, p, sign, field, kept, above, nan, int8)
 
-    def _pack(self, p: Pipe, sign: Value, field: Value, kept: Value, up: Value, nan: Value) -> None:
-        """Joins the fields; the carry of the rounding runs into the exponent, up to infinity."""
-        body = Cat(kept[:10], field[:5]) + up
+    def _pack(
+        self,
+        m: Module,
+        p: Pipe,
+        sign: Staged,
+        field: Staged,
+        kept: Value,
+        up: Value,
+        nan: Staged,
+        int8: Staged | None,
+    ) -> None:
+        """Joins the fields; the carry of the rounding runs into the exponent, up to infinity. An INT8 result stands where FP16's
+        smallest numbers do."""
+        code, minus = p(field), p(sign)
+        body = Cat(kept[:10], code[:5]) + up
         # The carry may run through an exponent field that is all ones already.
-        infinite = (~field[-1] & field[5:].any()) | body[10:15].all() | body[15]
-        nan = nan | self.nan
-        bits = Mux(infinite, FP16.max_exponent_field << FP16.fraction_bits, body[:15])
-        self._result = p.let("result", Mux(nan, FP16.quiet_nan, Cat(bits[:15], sign)))
-        self._infinite = p.let("infinite", infinite & ~nan)
+        infinite = (~code[-1] & code[5:].any()) | body[10:15].all() | body[15]
+        none = p(nan) | self.nan
+        bits = Mux(infinite, FP16.max_exponent_field << FP16.fraction_bits, body[:15])[:15]
+        result, beyond = Mux(none, FP16.quiet_nan, Cat(bits, minus)), infinite
+        if int8 is not None:
+            magnitude = named(m, "y_magnitude", bits)
+            large = magnitude[INT8.width - 1 :].any()
+            number = Mux(large, INT8.largest, magnitude[: INT8.width - 1])
+            number = (number ^ minus.replicate(INT8.width)) + (minus & ~large)
+            saturates = large & ~(minus & (magnitude == -INT8.least))
+            result = Mux(p(int8), Mux(none, 0, number[: INT8.width]), result)
+            beyond = Mux(p(int8), saturates, infinite)
+        self._result = p.let("result", result)
+        self._infinite = p.let("infinite", beyond & ~none)

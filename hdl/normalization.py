@@ -172,6 +172,7 @@ class NormalizationUnit(wiring.Component):
             self.meta.tail.eq(order.tail),
             self.meta.null.eq(order.null),
             self.meta.last.eq(last),
+            *[self.meta.int8.eq(order.int8) for _ in range(self.what.int8)],
         ]
         own = Mux(window.nonfinite & ~spared, RowFlag.NONFINITE.value, 0)
         zero = window.zero_variance & ~window.nan & ~predicted
@@ -248,6 +249,8 @@ class NormalizationUnit(wiring.Component):
         exponent = p.let("scale_exponent", exponent)
         operands["scale_exponent"] = p.at(exponent, at["scale_exponent"])
         p.now = 0
+        if self.what.int8:
+            operands["int8"] = p.at(p.let("int8", self.order.int8), at["int8"])
         if self.what.cast_before_gamma:
             operands["cast"] = p.at(p.let("cast", self.order.cast), at["cast"])
         if self.what.gamma:
@@ -258,7 +261,7 @@ class NormalizationUnit(wiring.Component):
         what = self.what
         names = ["isd", "scale_exponent", "nan"]
         names += ["shift", "mean"] * what.layernorm + ["cast"] * what.cast_before_gamma
-        names += ["gamma"] * what.gamma + ["beta"] * what.beta
+        names += ["gamma"] * what.gamma + ["beta"] * what.beta + ["int8"] * what.int8
         return {name: BUFFER_LATENCY + operand_time(self.configuration, name) for name in names}
 
     def _parameters(self, m: Module, p: Pipe, beat: Signal, at: dict[str, int]) -> dict[str, Any]:

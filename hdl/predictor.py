@@ -11,13 +11,22 @@ from amaranth.lib.wiring import In, Out
 
 from .. import layout
 from ..config import Configuration
-from ..latency import CHOICE_LATENCY, buffer_depth, isd_entries
+from ..formats import FP32
+from ..latency import CHOICE_LATENCY, buffer_depth, isd_entries, prediction_delay
 from ..layout import row_number_bits
-from ..numerics import ISD_BITS, KEPT_EXPONENT_BITS, PREDICTED_EXPONENT_BITS, clog2
+from ..numerics import (
+    EXPONENT_BITS,
+    ISD_BITS,
+    KEPT_EXPONENT_BITS,
+    PREDICTED_EXPONENT_BITS,
+    VARIANCE_BITS,
+    clog2,
+)
+from .arithmetic import named, product
 from .buffers import Queue, ResultStore
-from .pipe import signed_shape, struct
+from .int8 import INT8_NUMBER, round_scaled
+from .pipe import Pipe, signed_shape, struct
 
-FP32_ONE = 127 << 23
 SMALLEST_RATIO, LARGEST_RATIO = 111 << 23, 143 << 23
 FP32_INFINITY = 255 << 23
 _WAITING_ROWS = 4
@@ -86,7 +95,7 @@ class IsdPredictor(wiring.Component):
                 "row_token": In(what.token_bits),
                 "isd_valid": In(1),
                 "isd": In(ISD_BITS),
-                "exponent": In(signed_shape(PREDICTED_EXPONENT_BITS)),
+                "exponent": In(signed_shape(EXPONENT_BITS)),
                 "void": In(1),
                 "choice_valid": Out(1),
                 "choice": Out(choice_layout()),
@@ -106,22 +115,33 @@ class IsdPredictor(wiring.Component):
         self._look_up(m, kept)
         late, late_entry, late_settings = self._resolve(m, kept)
         late_choice = decide(m, "late", late_entry, late_settings)
-        entry = Signal(kept, name="used_entry")
-        ratio, held = Signal(32, name="used_ratio"), Signal()
+        entry, choice = Signal(kept, name="used_entry"), Signal(choice_layout(), name="used_choice")
+        row = Signal(struct(layout.marked(self.configuration)), name="used_settings")
+        settled = self.frames & self.now.predicted
         m.d.comb += [
             entry.eq(Mux(late, late_entry, self.head)),
-            ratio.eq(Mux(late, late_settings.ratio, self.framed.ratio)),
-            held.eq(Mux(late, late_choice.guard, self.now.guard)),
+            choice.eq(Mux(late, late_choice, self.now)),
+            *[
+                row[name].eq(Mux(late, late_settings[name], self.framed[name]))
+                for name in row.shape().members
+            ],
         ]
-        self._predict(
-            m, late | (self.frames & self.now.predicted), entry, Mux(held, FP32_ONE, ratio)
-        )
+        ratio = Mux(choice.guard, FP32.bias << FP32.fraction_bits, row.ratio)
+        self._predict(m, late | settled, entry, ratio, row)
+
         m.submodules.choices = choices = Queue(choice_layout().size, self.depth, late=True)
-        decided, choice = Signal(), Signal(choice_layout(), reset_less=True)
-        m.d.sync += [decided.eq(late), choice.eq(late_choice)]
+        delay = prediction_delay(self.configuration)
+        # Rows that start at once need no choice to be told, unless their prediction would come too late.
+        p = Pipe(
+            m, frozenset({"decide", "delay"}), valid=late | (settled if delay else Const(0, 1))
+        )
+        decision = p.let("decision", choice.as_value())
+        p.cut("decide")
+        for _ in range(delay):
+            p.cut("delay")
         m.d.comb += [
-            choices.w_valid.eq(decided),
-            choices.w_data.eq(choice.as_value()),
+            choices.w_valid.eq(p.valid()),
+            choices.w_data.eq(p(decision)),
             self.choice_valid.eq(choices.r_valid),
             self.choice.eq(data.View(choice_layout(), choices.r_data)),
             choices.r_ready.eq(self.choice_ready),
@@ -182,7 +202,7 @@ class IsdPredictor(wiring.Component):
         m.submodules.marks = queue = Queue(marks.size, self.depth)
         entry, mark = Signal(marks), data.View(marks, queue.r_data)
         m.d.comb += [
-            *[entry[name].eq(self.row[name]) for name in layout.MARKED],
+            *[entry[name].eq(self.row[name]) for name in layout.marked(self.configuration)],
             entry.waits.eq(self.row_waits),
             entry.keeps.eq(self.row.keep_isd),
             entry.id.eq(self.row_id),
@@ -202,10 +222,8 @@ class IsdPredictor(wiring.Component):
             m.d.sync += [clearing.eq(1), sweep.eq(0)]
         with m.Elif(clearing):
             m.d.sync += [sweep.eq(sweep + 1), clearing.eq(sweep != isd_entries(self.what) - 1)]
-        fits = ~(
-            self.exponent[KEPT_EXPONENT_BITS - 1 :]
-            ^ self.exponent[-1].replicate(PREDICTED_EXPONENT_BITS - KEPT_EXPONENT_BITS + 1)
-        ).any()
+        sign = self.exponent[-1].replicate(EXPONENT_BITS - KEPT_EXPONENT_BITS + 1)
+        fits = ~(self.exponent[KEPT_EXPONENT_BITS - 1 :] ^ sign).any()
         looks = self.isd_valid & mark.waits
         m.d.comb += [
             self.clearing.eq(clearing),
@@ -235,46 +253,46 @@ class IsdPredictor(wiring.Component):
         m.d.sync += found.eq(self.read.data)
         return late, found, settings
 
-    def _predict(self, m: Module, starts: Value, entry: Value, ratio: Value) -> None:
-        """The product of ISD and ratio, in three cycles."""
-        valid = [starts]
-        for stage in range(3):
-            later = Signal(name=f"valid_{stage}")
-            m.d.sync += later.eq(valid[-1])
-            valid.append(later)
-        isd = Signal(ISD_BITS, reset_less=True)
-        significand = Signal(24, reset_less=True)
-        bits = PREDICTED_EXPONENT_BITS
-        exponent = Signal(signed_shape(bits), reset_less=True)
-        m.d.sync += [
-            isd.eq(Cat(entry.fraction, Const(1, 1))),
-            significand.eq(Cat(ratio[:23], Const(1, 1))),
-            exponent.eq(entry.exponent + (ratio[23:31] - 127)),
-        ]
-        low, high = Signal(ISD_BITS + 12, reset_less=True), Signal(ISD_BITS + 12, reset_less=True)
-        exponent_2 = Signal.like(exponent)
-        m.d.sync += [
-            low.eq(isd * significand[:12]),
-            high.eq(isd * significand[12:]),
-            exponent_2.eq(exponent),
-        ]
-        product = Signal(ISD_BITS + 24)
-        m.d.comb += product.eq(low + (high << 12))
-        top = product[-1]
-        rounded = Signal(ISD_BITS + 1)
-        m.d.comb += rounded.eq(
-            Mux(top, product[24:], product[23:]) + Mux(top, product[23], product[22])
-        )
-        carry = rounded[-1]
-        prediction = Signal(PREDICTION_LAYOUT, reset_less=True)
-        m.d.sync += [
-            prediction.isd.eq(Cat(rounded[: ISD_BITS - 1], Const(1, 1))),
-            prediction.exponent.eq(exponent_2 + (top + carry)),
-        ]
+    def _predict(self, m: Module, starts: Value, entry: Value, ratio: Value, row: Value) -> None:
+        """The product of ISD and ratio, and that with the scale of an INT8 row, into the store."""
+        cuts = self.configuration.how.cuts | {"choose", "ratio", "round_prediction"}
+        p = Pipe(m, cuts, valid=starts)
+        isd = p.let("anchor_isd", Cat(entry.fraction, Const(1, 1)))
+        significand = p.let("ratio_significand", Cat(ratio[:23], Const(1, 1)))
+        power = entry.exponent + (ratio[23:31] - FP32.bias)
+        exponent = p.let("prediction_exponent", power[:PREDICTED_EXPONENT_BITS].as_signed())
+        if self.what.int8:
+            scale = p.let("scale_significand", Cat(row.x_scale[:23], Const(1, 1)))
+            scale_power = p.let("scale_power", row.x_scale[23:31] - FP32.bias)
+            int8 = p.let("is_int8", row.input_format == INT8_NUMBER)
+            no_scale = p.let("no_scale", ~row.x_scale.any())
+        p.cut("choose")
+        low = p.let("ratio_low", p(isd) * p(significand)[:12])
+        high = p.let("ratio_high", p(isd) * p(significand)[12:])
+        p.cut("ratio")
+        total = named(m, "ratio_total", p(low) + (p(high) << 12))[: ISD_BITS + 24]
+        top = total[-1]
+        rounded = Signal(ISD_BITS + 1, name="prediction_rounded")
+        m.d.comb += rounded.eq(Mux(top, total[24:], total[23:]) + Mux(top, total[23], total[22]))
+        significand = p.let("predicted", Cat(rounded[: ISD_BITS - 1], Const(1, 1)))
+        exponent = p.let("predicted_exponent", p(exponent) + (top + rounded[-1]))
+        p.cut("round_prediction")
+        if self.what.int8:
+            wide = p.let("wide", Cat(Const(0, VARIANCE_BITS - ISD_BITS), p(significand)))
+            scaled = product(p, "scaled_prediction", wide, scale)
+            value, power, none = round_scaled(
+                m, "scaled", p(scaled), p(exponent) + p(scale_power), p(int8)
+            )
+            keeps = (~(none | p(no_scale))).replicate(ISD_BITS)
+            significand, exponent = p.let("scale", value & keeps), p.let("power", power)
+            p.cut("scale_isd")
+        entry = Signal(PREDICTION_LAYOUT, name="stored_prediction")
         m.submodules.predictions = store = ResultStore(PREDICTION_LAYOUT.size, 2 * self.depth)
         m.d.comb += [
-            store.w_valid.eq(valid[-1]),
-            store.w_data.eq(prediction.as_value()),
+            entry.isd.eq(p(significand)),
+            entry.exponent.eq(p(exponent)),
+            store.w_valid.eq(p.valid()),
+            store.w_data.eq(entry.as_value()),
             store.r_row.eq(self.prediction_row),
             self.prediction.eq(data.View(PREDICTION_LAYOUT, store.r_data)),
         ]
@@ -284,7 +302,7 @@ def decide(m: Module, name: str, entry: Value, settings: Value) -> Value:
     """The choice for a skipped row."""
     choice = Signal(choice_layout(), name=f"{name}_choice")
     known, inside = Signal(name=f"{name}_known"), Signal(name=f"{name}_inside")
-    bits = Cat(Const(0, 23 - ISD_BITS + 1), entry.fraction, (entry.exponent + 127)[:8])
+    bits = Cat(Const(0, 23 - ISD_BITS + 1), entry.fraction, (entry.exponent + FP32.bias)[:8])
     m.d.comb += [
         known.eq(entry.valid & (entry.layer == settings.anchor)),
         inside.eq((bits >= settings.guard_low) & (bits <= settings.guard_high)),

@@ -7,11 +7,11 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from ..config import Configuration
-from ..formats import FP16
+from ..formats import FP16, FP32
 from ..latency import RowTimes
 from ..numerics import (
+    EXPONENT_BITS,
     ISD_BITS,
-    PREDICTED_EXPONENT_BITS,
     SCALE_EXPONENT_BITS,
     SUBSAMPLED_LSB,
     VARIANCE_BITS,
@@ -29,11 +29,9 @@ from .arithmetic import (
     top_bits,
     wide_add,
 )
+from .int8 import norm24, round_scaled
 from .inverse_sqrt import InverseSqrtUnit
 from .pipe import Pipe, Staged, signed_shape
-
-EXPONENT_BITS = 10
-"""Signed width of the exponents of the variance, of eps and of their sum."""
 
 
 class RowUnit(wiring.Component):
@@ -50,7 +48,9 @@ class RowUnit(wiring.Component):
     subsampled : N_sub < N (builds with subsampling)
     shift : for the lanes; with zero_variance, at `RowTimes.window`
     mean : for the lanes, at `RowTimes.mean`
-    isd, scale_exponent : for the lanes, at `RowTimes.isd`; exponent : of the ISD itself (builds with skipping)
+    isd, exponent : the ISD, at `RowTimes.isd`; the exponent in builds with skipping alone
+    scale, scale_exponent : for the lanes, at `RowTimes.scale`
+    int8, x_scale : the elements are INT8; their scale, or 1 (builds with INT8)
     predicted : another ISD takes its place (builds with skipping); roots : an inverse square root begins
     """
 
@@ -69,6 +69,7 @@ class RowUnit(wiring.Component):
             "zero_variance": Out(1),
             "roots": Out(1),
             "isd": Out(ISD_BITS),
+            "scale": Out(ISD_BITS),
             "scale_exponent": Out(signed_shape(SCALE_EXPONENT_BITS)),
         }
         if self.what.layernorm:
@@ -82,7 +83,9 @@ class RowUnit(wiring.Component):
         if self.what.subsampling:
             members["subsampled"] = In(1)
         if self.what.skipping:
-            members |= {"predicted": In(1), "exponent": Out(signed_shape(PREDICTED_EXPONENT_BITS))}
+            members |= {"predicted": In(1), "exponent": Out(signed_shape(EXPONENT_BITS))}
+        if self.what.int8:
+            members |= {"int8": In(1), "x_scale": In(32)}
         super().__init__(members)
 
     def elaborate(self, platform: object) -> Module:
@@ -90,12 +93,19 @@ class RowUnit(wiring.Component):
         p = Pipe(m, self.how.cuts, interval=self.how.isd_interval, valid=self.i_valid)
         times = RowTimes(self.configuration)
         inverse = (p.input(self.inverse_square), p.input(self.inverse_square_exponent))
+        if self.what.int8:
+            self.no_scale = p.let("no_scale", ~self.x_scale.any())
+            self.integer = p.input(self.int8)
+            self.scale_field = p.let("scale_significand", Cat(self.x_scale[:23], Const(1, 1)))
+            self.scale_power = p.let("scale_power", self.x_scale[23:31] - FP32.bias)
+            inverse = self._scale_square(p, *inverse)
+            p.now = 0
         eps, rmsnorm = p.input(self.eps), p.input(self.rmsnorm)
         subsampled = p.input(self.subsampled) if self.what.subsampling else None
         predicted = p.input(self.predicted) if self.what.skipping else rmsnorm
         v, mean = self._spread(m, p)
         total, exponent, zero = self._add_eps(m, p, v, inverse, eps)
-        k = p.let("k", (p(exponent) >> 1)[:SCALE_EXPONENT_BITS].as_signed())
+        k = p.let("k", (p(exponent) >> 1)[: EXPONENT_BITS - 1].as_signed())
         x = p.let("x", Mux(p(exponent)[0], p(total)[2:], p(total)[3:])[: X_FRACTION_BITS + 2])
         sums = p.now
         m.d.comb += self.zero_variance.eq(p.at(zero, times.window))
@@ -111,13 +121,39 @@ class RowUnit(wiring.Component):
             needed = needed & ~p.at(predicted, sums)
         m.d.comb += [self.roots.eq(needed), root.i_valid.eq(needed), root.x.eq(p.at(x, sums))]
         p.now = times.isd
-        m.d.comb += [
-            self.isd.eq(Mux(p(zero), 0, root.isd)),
-            self.scale_exponent.eq(p(lsb) + FP16.bias - p(k) + root.exponent),
-        ]
+        m.d.comb += self.isd.eq(root.isd)
         if self.what.skipping:
             m.d.comb += self.exponent.eq(root.exponent - p(k))
+        if self.what.int8:
+            scale, exponent, zero = self._scale_isd(m, p, root, k, zero)
+        else:
+            scale, exponent = p.input(root.isd), p.input(root.exponent - p(k), "isd_exponent")
+        assert p.now == times.scale, (p.now, times.scale)
+        m.d.comb += [
+            self.scale.eq(Mux(p(zero), 0, p(scale))),
+            self.scale_exponent.eq(p(lsb) + FP16.bias + p(exponent)),
+        ]
         return m
+
+    def _scale_square(self, p: Pipe, square: Staged, exponent: Staged) -> tuple[Staged, Staged]:
+        """1/N² times the square of the scale: significand, and the exponent, negative as in the settings."""
+        squared, high = norm24(p, "scale_squared", self.scale_field, self.scale_field)
+        scaled, carry = norm24(p, "scaled_square", square, squared)
+        places = p(exponent) - (p(self.scale_power) << 1) - p(high) - p(carry)
+        return scaled, p.let("scaled_exponent", self._exponent(places))
+
+    def _scale_isd(
+        self, m: Module, p: Pipe, root: InverseSqrtUnit, k: Staged, zero: Staged
+    ) -> tuple[Staged, Staged, Staged]:
+        """The ISD times the scale: significand, exponent, whether it is 0."""
+        exponent = p.let("wide_power", root.wide_exponent - p(k))
+        total = product(p, "scaled_isd", p.input(root.wide), self.scale_field)
+        power = p(exponent) + p(self.scale_power)
+        scaled, power, none = round_scaled(m, "scaled", p(total), power, p(self.integer))
+        significand, power = p.let("scaled_", scaled), p.let("scaled_power", power)
+        zero = p.let("scaled_zero", p(zero) | none | p(self.no_scale))
+        p.cut("scale_isd")
+        return significand, power, zero
 
     def _spread(self, m: Module, p: Pipe) -> tuple[Staged, Staged | None]:
         """V = N·S2 − S1² (RMSNorm: N·S2), and the mean."""
@@ -175,10 +211,14 @@ class RowUnit(wiring.Component):
         near = top_bits(m, "v_near", p(v), Cat(Const(0, 4), p(coarse)), VARIANCE_BITS + 15)
         near = p.let("v_near", near)
         p.cut("count_variance")
+        p.wait(*inverse)
         fine = leading_zeros(m, "v_fine", p(near)[-16:])
         significand = p.let("v_top", top_bits(m, "v_top", p(near), fine[:4], VARIANCE_BITS))
         zeros = Cat(fine[:4], p(coarse))
-        v_zero = p.let("v_zero", ~p(near).any())
+        nothing = ~p(near).any()
+        if self.what.int8:
+            nothing = nothing | p(self.no_scale)
+        v_zero = p.let("v_zero", nothing)
         field = p(eps)[23:31]
         base = p.let("v_base", self._exponent(width - 49 - zeros - p(inverse[1])))
         eps_exponent = p.let("eps_exponent", self._exponent(field - 127))
@@ -231,7 +271,10 @@ class RowUnit(wiring.Component):
         if subsampled is not None:
             floor = Mux(p(subsampled), Const(SUBSAMPLED_LSB, signed_shape(8)), floor)
         fine = p(k) - WINDOW_GUARD
-        lsb = Mux(p(rmsnorm), FP16.lsb_exponent, Mux(fine > floor, fine, floor))
+        lsb = Mux(fine > floor, fine, floor)
+        if self.what.int8:
+            lsb = Mux(p(self.integer), numerics.integer_lsb, lsb)
+        lsb = Mux(p(rmsnorm), FP16.lsb_exponent, lsb)
         lsb = p.let("lsb", lsb[:SCALE_EXPONENT_BITS].as_signed())
         shift = p.let("shift_", -15 - p(lsb))
         amount = p.let("mean_shift", (p(lsb) - lowest)[:7])
