@@ -12,7 +12,6 @@ from .config import FORMATS, Configuration, ConfigurationError, _sentence
 from .formats import INT8
 from .numerics import VARIANCE_BITS, Numerics, clog2
 
-
 Scale = Annotated[float, Field(ge=2.0**-126, le=3.4028235e38, allow_inf_nan=False)]
 """A positive normal FP32 number."""
 
