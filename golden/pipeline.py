@@ -33,7 +33,7 @@ from .significand import Float, Int
 from .statistics import Integers, sums
 
 _NO_EXPONENT = -256
-"""Stands for the exponent of 0: below that of any variance."""
+"""Stands for the exponent of 0: below that of any variance that a window depends on."""
 _BLOCK = 1 << 14
 """Elements that are worked on together: few enough that they stay in a core's cache."""
 

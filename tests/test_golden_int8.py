@@ -28,6 +28,7 @@ from haan.golden import (
     row_outputs,
     ulp_error,
 )
+from haan.golden.bounds import error_terms
 from haan.golden.int8 import Scale, as_fp16
 from haan.golden.inverse_sqrt import Root, scaled
 from haan.golden.pipeline import row_statistics
@@ -35,6 +36,7 @@ from haan.golden.reference import ulp
 from haan.layer import LayerSettings, float32_bits
 from haan.scaling import divided
 
+from .test_golden_accuracy import table, up
 from .test_golden_exact import (
     down,
     exponent,
@@ -899,19 +901,21 @@ def real_rows():
 
 
 def judged(build, q, scale, gamma, beta, mode, eps, y_scale) -> np.ndarray:
-    """Errors of INT8 results in LSB, after it is proved that they can't be more than one."""
-    options = {"mode": mode, "eps": eps, "x_scale": scale, "y_scale": y_scale}
+    """Errors of INT8 results in LSB, of which it is proved that they can't be more than one; scale None: q is FP16."""
+    options = {"mode": mode, "eps": eps, "y_scale": y_scale}
+    options |= {} if scale is None else {"x_scale": scale}
     got = normalize(q, gamma, beta, configuration=build, output_format="int8", **options)
     exact = reference(q, gamma, beta, **options)
     layer = LayerSettings(
         n=q.shape[1],
         mode=mode,
         affine="gamma" if beta is None else "gamma+beta",
-        input_format="int8",
+        input_format="fp16" if scale is None else "int8",
         output_format="int8",
     )
     # Of equal elements the mean is exact, however large their ISD.
-    spread = np.where(np.ptp(q.astype(int), axis=1) == 0, 0, exact.isd * scale)
+    isd = exact.isd if scale is None else exact.isd * scale
+    spread = np.where(np.ptp(q.astype(float), axis=1) == 0, 0, isd)
     absolute = absolute_error(build, layer, gamma / y_scale, spread[:, None])
     offset = 0.0 if beta is None else beta / y_scale
     bound = integer_error(build, layer, exact.gamma_xhat, offset, absolute)
@@ -956,6 +960,17 @@ def test_integers_stay_within_their_bound(mode, build):
 
 @pytest.mark.parametrize("mode", ["layernorm", "rmsnorm"])
 @pytest.mark.parametrize("build", [DEFAULT, FP32], ids=["fp16", "fp32"])
+def test_integers_of_fp16_rows_stay_within_their_bound(mode, build):
+    random = np.random.default_rng(15)
+    x = (random.normal(0, 1, (60, 768)) * 2.0 ** random.integers(-12, 10, (60, 1))).astype("f2")
+    gamma, beta = random.normal(1, 0.5, 768), random.normal(0, 1, 768)
+    for eps in (0.0, 1e-5):
+        judged(build, x, None, gamma, beta, mode, eps, 0.05)
+        judged(build, x, None, gamma, None, mode, eps, 0.02)
+
+
+@pytest.mark.parametrize("mode", ["layernorm", "rmsnorm"])
+@pytest.mark.parametrize("build", [DEFAULT, FP32], ids=["fp16", "fp32"])
 def test_fp16_results_of_integers_stay_within_their_bound(mode, build):
     random = np.random.default_rng(13)
     kind = f"f{build.what.parameters.width // 8}"
@@ -973,6 +988,22 @@ def test_fp16_results_of_integers_stay_within_their_bound(mode, build):
             error = ulp_error(got.y, exact.y, exact.gamma_xhat)
             assert (error <= error_bound(build, layer) + absolute / unit).all()
     assert error_bound(build, layer) < 0.55
+
+
+def test_the_documented_bounds():
+    layer = LayerSettings(n=1, affine="gamma+beta", input_format="int8")
+    builds = DEFAULT, DEFAULT.with_(parameter_format="fp32")
+    rows = {("int8", "fp16, in ulp", *(up(error_bound(build, layer), 4) for build in builds))}
+    for x in ("int8", "fp16"):
+        layer = LayerSettings(n=1, affine="gamma+beta", input_format=x, output_format="int8")
+        bounds = [integer_error(build, layer, np.array(127.0), 127.0) for build in builds]
+        texts = (up(float(bound), 4) for bound in bounds)
+        rows.add((x, "int8, in LSB before rounding", *texts))
+    assert rows <= table(4)
+    scale = error_terms(DEFAULT, layer.model_copy(update={"input_format": "int8"}))["scale"]
+    assert [up(part, 5) for part in scale] == ["0.00025"] * 2
+    assert "scale" not in error_terms(DEFAULT, layer)
+    assert integer_error(builds[1], layer, np.array(2e4), 2e4) < 1
 
 
 @pytest.mark.parametrize(
