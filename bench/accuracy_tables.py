@@ -5,8 +5,10 @@
 import math
 from typing import Any
 
+import numpy as np
+
 from haan.config import Configuration
-from haan.golden.bounds import error_bound, error_terms, root_error
+from haan.golden.bounds import error_bound, error_terms, integer_error, root_error
 from haan.layer import LayerSettings
 
 SEEDS: dict[str, dict[str, Any]] = {
@@ -58,8 +60,24 @@ def norm_rows() -> list[tuple[str, ...]]:
     return rows
 
 
+def integer_rows() -> list[tuple[str, ...]]:
+    """The bounds with INT8: of FP16 results, and of INT8 ones of 127 LSB before they are rounded."""
+    rows = []
+    for x, y in (("int8", "fp16"), ("int8", "int8"), ("fp16", "int8")):
+        layer = {"n": 1, "affine": "gamma+beta", "input_format": x, "output_format": y}
+        settings = LayerSettings.from_dict(layer)
+        if y == "fp16":
+            bounds = [error_bound(build, settings) for build in BUILDS]
+        else:
+            most = np.array(127.0)
+            bounds = [float(integer_error(build, settings, most, 127.0)) for build in BUILDS]
+        name = {"fp16": "fp16, in ulp", "int8": "int8, in LSB before rounding"}[y]
+        rows.append((x, name, *(up(bound, 4) for bound in bounds)))
+    return rows
+
+
 def main() -> None:
-    for rows in (seed_rows(), term_rows(), norm_rows()):
+    for rows in (seed_rows(), term_rows(), norm_rows(), integer_rows()):
         for row in rows:
             print("| " + " | ".join(row) + " |")
         print()

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The golden model: `docs/numerics.md` in NumPy, bit for bit, independent of the hardware's description."""
 
-from .bounds import absolute_error, error_bound
+from .bounds import absolute_error, error_bound, integer_error
 from .pipeline import (
     Normalized,
     OutputRow,
@@ -15,7 +15,7 @@ from .pipeline import (
     row_outputs,
 )
 from .prediction import IsdMemory
-from .reference import Reference, reference, ulp_error
+from .reference import Reference, lsb_error, reference, ulp_error
 from .timing import Packet, Passage, passages
 
 __all__ = [
@@ -31,6 +31,8 @@ __all__ = [
     "acceptable",
     "accepted_settings",
     "error_bound",
+    "integer_error",
+    "lsb_error",
     "normalize",
     "passages",
     "reference",

@@ -11,11 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..config import Configuration, How
+from ..formats import FP16, FP32, INT8
 from ..layer import LayerSettings
 from ..numerics import (
     D_BITS,
     DROPPED_SQUARE_BITS,
     ISD_BITS,
+    SCALED_ISD_EXPONENTS,
     SUBSAMPLED_LSB,
     VARIANCE_BITS,
     WINDOW_GUARD,
@@ -86,7 +88,7 @@ def error_terms(
     settings: LayerSettings | None = None,
     variance: float = math.inf,
 ) -> dict[str, Term]:
-    """The summands of `error_bound` but for the final rounding's half ulp, by name."""
+    """The summands of `error_bound` but for the final rounding's half ulp, by name. With INT8 output an ulp is one of gamma·x-hat."""
     what, how, numerics = configuration.what, configuration.how, Numerics(configuration)
     fp32 = what.parameter_format == "fp32"
     if settings is None:
@@ -104,7 +106,11 @@ def error_terms(
         "argument": Term(2.0 ** -(X_FRACTION_BITS + 1) * _ULPS, 0.0),
         "variance": Term(3.5 / 2 * last * _ULPS, 0.5 / 2 * last * _ULPS),
     }
-    if how.accumulator == "window":
+    int8_input = settings is not None and settings.int8_input
+    if int8_input:
+        # Two products with the square of the scale lose less than 2^-23 of the variance each; the ISD to 24 bits, that of itself.
+        terms["scale"] = Term(2 / 2 * last * _ULPS, last * _ULPS)
+    if how.accumulator == "window" and not int8_input:
         share = 2.0 ** (DROPPED_SQUARE_BITS - 48) / variance
         terms["squares"] = Term(_ULPS * _root_of(share), 0.0)
     if what.one_plus_gamma and gamma:
@@ -156,10 +162,16 @@ def absolute_error(
 ) -> NDArray[np.float64]:
     """Bound of the part of the error that does not shrink with |z − mean|: the window's last place, and FP16's in `cast_before_gamma`.
 
-    gamma: factor of each element (one added where it is an offset); isd: of each row; they broadcast. Units of the result.
+    gamma: factor of each element (one added where it is an offset); isd: of each row, with INT8 input times the scale; they broadcast.
+    Units of the result.
     """
     xhat = np.zeros_like(np.asarray(isd, dtype=np.float64))
-    if settings.mode == "layernorm":
+    if settings.int8_input:
+        # The mean is cut; and x-hat is 0 where it is next to nothing.
+        if settings.mode == "layernorm":
+            xhat += 2.0 ** Numerics(configuration).integer_lsb * np.asarray(isd)
+        xhat += 2.0 ** (SCALED_ISD_EXPONENTS[0] + INT8.magnitude_bits)
+    elif settings.mode == "layernorm":
         xhat += 2.0 ** (1 - WINDOW_GUARD)
         lowest = 1 + Numerics(configuration).lowest_lsb
         if settings.samples < settings.n:
@@ -170,4 +182,32 @@ def absolute_error(
         xhat += 2.0**-25
     # What rounds afterwards adds less than a thousandth of it.
     result: NDArray[np.float64] = np.abs(gamma) * xhat * 1.001
+    return result
+
+
+def integer_error(
+    configuration: Configuration,
+    settings: LayerSettings,
+    gamma_xhat: NDArray[Any],
+    beta: NDArray[Any] | float,
+    absolute: NDArray[Any] | float = 0.0,
+) -> NDArray[np.float64]:
+    """Bound of the error of INT8 results before they are rounded, in LSB: where it is below 1, a result is at most 1 off from the exact one
+    rounded. Where gamma divided by y_scale is 0 or a normal number of the parameter format.
+
+    gamma_xhat, beta : exact, divided by y_scale: the roundings of both to the parameter format are part of the bound
+    absolute : `absolute_error`
+    """
+    parameters = configuration.what.parameters
+    terms = error_terms(configuration, settings)
+    # An error of an ulp of gamma·x-hat is at most 2^-10 of it.
+    of_product = math.fsum(max(term) for name, term in terms.items() if name != "beta") * 2 / _ULPS
+    written = 2.0**-parameters.significand_bits
+    stored = 2.0 ** -Numerics(configuration).beta_bits if parameters.width == FP32.width else 0.0
+    error = np.abs(gamma_xhat) * (of_product + written) + absolute
+    if "beta" in settings.affine:
+        # A small beta is off by half of what it is a multiple of: FP16's smallest, or 2^-35.
+        error = error + np.abs(beta) * (written + stored) + 2.0 ** (FP16.lsb_exponent - 1)
+    # Errors of errors.
+    result: NDArray[np.float64] = error * 1.001
     return result

@@ -1,6 +1,8 @@
 # SPDX-FileCopyrightText: 2026 The HAAN developers
 # SPDX-License-Identifier: Apache-2.0
-"""Variance and inverse square root. Sections 4 and 5 of `docs/numerics.md`."""
+"""Variance and inverse square root. Sections 4, 5 and 12 of `docs/numerics.md`."""
+
+from typing import NamedTuple
 
 import numpy as np
 
@@ -10,6 +12,7 @@ from ..numerics import (
     FACTOR_FRACTION_BITS,
     ISD_BITS,
     RESIDUAL_FRACTION_BITS,
+    SCALED_ISD_EXPONENTS,
     T_FRACTION_BITS,
     VARIANCE_BITS,
     X_FRACTION_BITS,
@@ -24,6 +27,7 @@ from ..seeds import (
     TUNED_MAGIC,
 )
 from .fp16 import Mask
+from .int8 import Scale, norm24
 from .significand import Int
 from .statistics import Integers
 
@@ -45,7 +49,9 @@ def scaled_variance(s1: Integers, s2: Integers, n: int, layernorm: bool) -> Inte
     return clamped
 
 
-def variance_plus_eps(v: Integers, n: int, eps_bits: int) -> tuple[Int, Int, Mask]:
+def variance_plus_eps(
+    v: Integers, n: int, eps_bits: int, scale: Scale | None = None
+) -> tuple[Int, Int, Mask]:
     """Variance + eps as t/2^23 · 2^e.
 
     Parameters
@@ -53,16 +59,20 @@ def variance_plus_eps(v: Integers, n: int, eps_bits: int) -> tuple[Int, Int, Mas
     v : (rows,) Python integers, N²·variance in units of 2^-48
     n : sampled elements
     eps_bits : FP32 bits of a finite eps ≥ 0
+    scale : (rows,), what the elements are to be multiplied by; None: 1
 
     Returns t (24 bits), e, and whether both are zero (then t is 0); (rows,) each.
     """
     length = np.array([int(value).bit_length() for value in v])
     leading = ((v << VARIANCE_BITS) >> length.astype(object)).astype(np.int64)
-    square, exponent = inverse_square(n)
-    product = leading * square
-    carry = (product >> (2 * _TOP + 1)).astype(np.int64)
-    significand = product >> (_TOP + carry)
-    variance_exponent = length - 49 - exponent + carry
+    r2, x = inverse_square(n)
+    square, exponent = np.array([r2]), np.array([-x])
+    if scale is not None:
+        scale_square, scale_exponent = scale.squared()
+        square, carry = norm24(square * scale_square)
+        exponent = exponent + scale_exponent + carry
+    significand, carry = norm24(leading * square)
+    variance_exponent = length - 49 + exponent + carry
 
     eps_field = eps_bits >> _TOP & 0xFF
     eps_significand = (1 << _TOP) + (eps_bits & ((1 << _TOP) - 1)) if eps_field else 0
@@ -128,11 +138,42 @@ def _factor(tuned: bool) -> tuple[int, int]:
     return one, one >> 1
 
 
-def inverse_sqrt(x: Int, k: Int, how: How) -> tuple[Int, Int]:
-    """(im, ie): 1/√(X/2^20 · 4^k) ≈ im/2^16 · 2^ie, 2^16 ≤ im < 2^17; any shape."""
+class Root(NamedTuple):
+    """Inverse standard deviations before they are rounded to 17 bits: significand/2^23 · 2^exponent; any shape."""
+
+    significand: Int
+    """ym: the 24 leading bits; 0 stands for a row without variance."""
+    exponent: Int
+    """ie0."""
+
+
+def inverse_root(x: Int, k: Int, how: How) -> Root:
+    """1/√(X/2^20 · 4^k); any shape."""
     y, fraction = root(x, how)
     n = bit_length(y)
-    # To nearest by way of one more bit; y has at least 37 bits.
-    im = ((y >> (n - ISD_BITS - 1)) + 1) >> 1
+    # y has at least 37 bits.
+    return Root(y >> (n - VARIANCE_BITS), n - 1 - fraction - k)
+
+
+def rounded(value: Int, exponent: Int) -> tuple[Int, Int]:
+    """(im, ie) of integers of at least 18 bits, or 0, whose first bit stands for 2^exponent: to 17 bits, a half goes up."""
+    # By way of one more bit: what lies below it doesn't matter.
+    im = ((value >> np.maximum(bit_length(value) - ISD_BITS - 1, 0)) + 1) >> 1
     carry = im >> ISD_BITS
-    return im >> carry, n + carry - 1 - fraction - k
+    return im >> carry, exponent + carry
+
+
+def scaled(root: Root, scale: Scale) -> tuple[Int, Int]:
+    """(im, ie): the ISD in real units times the scale, as the lanes take it."""
+    product = root.significand * scale.significand
+    length = bit_length(product)
+    im, exponent = rounded(product, root.exponent + scale.exponent + length - (2 * _TOP + 1))
+    low, high = SCALED_ISD_EXPONENTS[0], SCALED_ISD_EXPONENTS[-1]
+    above = exponent > high
+    im = np.where(exponent < low, 0, np.where(above, 1 << (ISD_BITS - 1), im))
+    return np.where(product == 0, 0, im), np.clip(exponent, low, high)
+
+
+def inverse_sqrt(x: Int, k: Int, how: How) -> tuple[Int, Int]:
+    """(im, ie): 1/√(X/2^20 · 4^k) ≈ im/2^16 · 2^ie, 2^16 ≤ im < 2^17; any shape."""
+    return rounded(*inverse_root(x, k, how))

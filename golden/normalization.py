@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The HAAN developers
 # SPDX-License-Identifier: Apache-2.0
-"""The mean's window and the lanes: from an element to its result. Sections 6 to 8 of `docs/numerics.md`."""
+"""The mean's window and the lanes: from an element to its result. Sections 6 to 8 and 12 of `docs/numerics.md`."""
 
 from dataclasses import dataclass
 
@@ -22,6 +22,7 @@ from .fp16 import (
     ordinal_value,
     round_fp16,
 )
+from .int8 import round_int8
 from .significand import FRACTION, Float, Int, add, half_toward_infinity, half_up, odd
 from .statistics import Integers
 
@@ -69,15 +70,19 @@ class Affine:
         beta: NDArray[np.floating] | None,
         configuration: Configuration,
         one_plus_gamma: bool = False,
+        beta_exponent: int = 0,
     ) -> "Affine":
-        """Gamma and beta as they are stored; both float16 or float32 as `parameter_format` says."""
+        """Gamma and beta as they are stored; both float16 or float32 as `parameter_format` says. beta_exponent: of a power of two
+        that beta is taken times."""
         if one_plus_gamma and gamma is not None:
             gamma = np.float32(1) + gamma.astype(np.float32)
         given = [array for array in (gamma, beta) if array is not None]
         bad = np.any([~np.isfinite(array) for array in given], axis=0) if given else None
         return cls(
             None if gamma is None else _stored_gamma(_finite(gamma), Numerics(configuration)),
-            None if beta is None else _stored_beta(_finite(beta), Numerics(configuration)),
+            None
+            if beta is None
+            else np.ldexp(_stored_beta(_finite(beta), Numerics(configuration)), beta_exponent),
             bad if bad is not None and bad.any() else None,
         )
 
@@ -107,6 +112,8 @@ def window_lsb(k: Int, settings: LayerSettings, configuration: Configuration) ->
     numerics = Numerics(configuration)
     if settings.mode == "rmsnorm":
         return np.full_like(k, _LSB)
+    if settings.int8_input:
+        return np.full_like(k, numerics.integer_lsb)
     if settings.samples < settings.n:
         return np.maximum(k - WINDOW_GUARD, SUBSAMPLED_LSB)
     return np.maximum(k - WINDOW_GUARD, numerics.lowest_lsb)
@@ -155,13 +162,19 @@ def normalized(
     return half_up(product, D_BITS)
 
 
+def nothing(int8_output: bool) -> np.uint16:
+    """What stands for a result that there is not: NaN, in INT8 0."""
+    return np.uint16(0) if int8_output else NAN
+
+
 def lane(
     bits: Bits,
     row: RowConstants,
     affine: Affine,
     configuration: Configuration,
     cast_before_gamma: bool = False,
-) -> tuple[Bits, Mask]:
+    int8_output: bool = False,
+) -> tuple[Bits | NDArray[np.uint8], Mask]:
     """Results of the elements of rows.
 
     Parameters
@@ -171,7 +184,7 @@ def lane(
     affine : gamma and beta, (N,) or anything that broadcasts to (rows, N)
 
     Returns (rows, N): FP16 bits, NaN for elements that are infinite or NaN themselves or meet such a parameter; and where a finite
-    result became infinite.
+    result became infinite. Or INT8 bits, 0 in the place of NaN; and where a result was saturated.
     """
     value = normalized(bits, row, configuration, cast_before_gamma)
     if affine.gamma is not None:
@@ -180,11 +193,11 @@ def lane(
         value += 0.0  # -0 becomes +0
     else:
         value = add(odd(value, Numerics(configuration).product_bits), affine.beta)
-    y, overflow = round_fp16(value)
+    y, overflow = round_int8(value) if int8_output else round_fp16(value)
     bad = nonfinite(bits)
     if affine.nonfinite is not None:
         bad |= affine.nonfinite
     if bad.any():
-        y[bad] = NAN
+        y[bad] = nothing(int8_output)
         overflow &= ~bad
     return y, overflow

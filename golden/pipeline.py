@@ -1,49 +1,67 @@
 # SPDX-FileCopyrightText: 2026 The HAAN developers
 # SPDX-License-Identifier: Apache-2.0
-"""Rows in, rows out: `normalize` for tensors, `row_output` for packets with faults. Sections 6 to 11 of `docs/numerics.md`."""
+"""Rows in, rows out: `normalize` for tensors, `row_output` for packets with faults. Sections 6 to 12 of `docs/numerics.md`."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from ..config import Configuration, ConfigurationError
+from ..config import FORMATS, Configuration, ConfigurationError
 from ..flags import RowFlag
+from ..formats import FP16, INT8
 from ..layer import LayerSettings, float32_bits
-from ..numerics import Numerics
-from .fp16 import NAN, Bits, Mask
-from .inverse_sqrt import inverse_sqrt, scaled_variance, split, variance_plus_eps
-from .normalization import Affine, RowConstants, lane, window_lsb, window_mean
+from ..numerics import INTEGER_LSB_EXPONENT, ISD_BITS, VARIANCE_BITS, Numerics
+from ..scaling import divided
+from .fp16 import Bits, Mask
+from .int8 import Scale, as_fp16, is_scale
+from .inverse_sqrt import (
+    Root,
+    inverse_root,
+    rounded,
+    scaled,
+    scaled_variance,
+    split,
+    variance_plus_eps,
+)
+from .normalization import Affine, RowConstants, lane, nothing, window_lsb, window_mean
 from .prediction import Isd, IsdMemory
 from .significand import Float, Int
 from .statistics import Integers, sums
 
 _NO_EXPONENT = -256
-"""Stands for the exponent of 0: below that of any variance."""
+"""Stands for the exponent of 0: below that of any variance that a window depends on."""
 _BLOCK = 1 << 14
 """Elements that are worked on together: few enough that they stay in a core's cache."""
+
+
+Results = Bits | NDArray[np.uint8]
+"""FP16 or INT8 bit patterns."""
+_ONE = float32_bits(1.0)
+_INT8 = FORMATS.index(INT8.name)
 
 
 @dataclass(frozen=True, eq=False)
 class Normalized:
     """Normalized rows."""
 
-    y: NDArray[np.float16]
+    y: NDArray[np.float16] | NDArray[np.int8]
     """Shape of x."""
     flags: NDArray[np.uint16]
     """(rows,): `haan.flags.RowFlag`."""
     mean: Float
-    """(rows,): mean that was subtracted, 0 for RMSNorm, NaN in rows that are all NaN."""
+    """(rows,): mean that was subtracted, 0 for RMSNorm, NaN in rows that are all NaN; with INT8 input times the scale."""
     isd: Float
     """(rows,): inverse standard deviation, 0 in rows without variance, NaN in rows that are all NaN."""
 
     @property
-    def bits(self) -> Bits:
-        """FP16 bit patterns of y."""
-        return self.y.view(np.uint16)
+    def bits(self) -> Results:
+        """Bit patterns of y."""
+        bits: Results = self.y.view(f"u{self.y.itemsize}")
+        return bits
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,13 +69,15 @@ class ReceivedRow:
     """A packet as it came in, up to the beat with TLAST, its last one."""
 
     data: Bits
-    """(beats, p_n): FP16 bit patterns."""
+    """(beats, p_n): FP16 bit patterns; or pairs of INT8 bit patterns, the first in the low half (`halves`)."""
     keep: NDArray[np.bool_]
     """(beats, 2·p_n): TKEEP, bit 0 first."""
     tid: Int
     """(beats,): TID; or (beats, narrow beats in one)."""
     token: int = 0
     """Token slot: that in TUSER beside the first beat."""
+    x_scale: int = _ONE
+    """FP32 bits likewise."""
 
     @property
     def layer(self) -> int:
@@ -66,7 +86,13 @@ class ReceivedRow:
 
     @classmethod
     def collected(
-        cls, data: Bits, keep: NDArray[np.bool_], tid: Int, p_n: int, token: int = 0
+        cls,
+        data: Bits,
+        keep: NDArray[np.bool_],
+        tid: Int,
+        p_n: int,
+        token: int = 0,
+        x_scale: int = _ONE,
     ) -> "ReceivedRow":
         """The packet that the beats of a narrow bus make: `docs/numerics.md`, section 10."""
         beats, size = data.shape
@@ -78,6 +104,20 @@ class ReceivedRow:
             np.pad(keep, ((0, missing), (0, 0))).reshape(wide, 2 * p_n),
             np.pad(tid, (0, missing), mode="edge").reshape(wide, ratio),
             token,
+            x_scale,
+        )
+
+    def halves(self) -> "ReceivedRow":
+        """INT8 beats as beats of FP16 numbers: `docs/numerics.md`, section 12."""
+        p_n = self.data.shape[1]
+        kept = self.keep.reshape(-1, p_n)
+        beats = len(kept) - (not kept[-1].any())
+        numbers = as_fp16(self.data.astype("<u2").view(np.int8)).reshape(-1, p_n)
+        return replace(
+            self,
+            data=numbers[:beats],
+            keep=kept[:beats].repeat(2, axis=1),
+            tid=self.tid.repeat(2, axis=0)[:beats],
         )
 
 
@@ -88,14 +128,16 @@ class Slot:
     gamma: NDArray[Any] | None = None
     beta: NDArray[Any] | None = None
     one_plus_gamma: bool = False
+    int8: bool = False
+    """beta was written for rows with INT8 output."""
 
 
 @dataclass(frozen=True, eq=False)
 class OutputRow:
     """A packet as it goes out."""
 
-    bits: Bits
-    """(N,) FP16 bit patterns; (0,) for the null beat of a row with bad settings."""
+    bits: Results
+    """(N,) bit patterns, FP16 or INT8 as the layer's output; (0,) for the null beat of a row with bad settings."""
     flags: RowFlag
 
     @property
@@ -117,24 +159,30 @@ def normalize(
     stride: int = 1,
     cast_before_gamma: bool = False,
     one_plus_gamma: bool = False,
+    x_scale: ArrayLike | None = None,
+    output_format: Literal["fp16", "int8"] = "fp16",
+    y_scale: float = 1.0,
 ) -> Normalized:
     """What the hardware computes, bit for bit.
 
     Parameters
     ----------
-    x : (rows, N) or (N,): float16, or uint16 bit patterns of it
+    x : (rows, N) or (N,): float16, or uint16 bit patterns of it; or int8
     gamma, beta : (N,): float16 or float32 numbers that the build's parameter format holds exactly, or None
     configuration : the build (default: `Configuration()`)
     mode, eps, n_sub, first, stride, cast_before_gamma : see `haan.layer.LayerSettings`; n_sub None: the configuration's
     one_plus_gamma : gamma is an offset from one
+    x_scale : with int8: FP32 numbers that the elements of all rows, or (rows,) of each, are to be multiplied by
+    output_format, y_scale : "int8": results are numbers to be multiplied by y_scale. Gamma (without one: 1) and beta are divided by
+        it as a driver does (`haan.scaling.divided`), so they need not be what the parameter format holds.
 
     Raises ConfigurationError for arrays of other shapes or types, and for what the build can't do.
     """
     configuration = Configuration() if configuration is None else configuration
-    bits = _rows(x)
-    affine = "+".join(
-        name for name, array in (("gamma", gamma), ("beta", beta)) if array is not None
-    )
+    bits, int8_input = _rows(x)
+    integers = output_format == INT8.name
+    given = {"gamma": integers or gamma is not None, "beta": beta is not None}
+    affine = "+".join(name for name, there in given.items() if there)
     settings = LayerSettings.from_dict(
         {
             "mode": mode,
@@ -145,12 +193,20 @@ def normalize(
             "stride": stride,
             "affine": affine or "none",
             "cast_before_gamma": cast_before_gamma,
+            "input_format": INT8.name if int8_input else FP16.name,
+            "output_format": output_format,
+            "y_scale": y_scale,
         }
     )
     settings.check(configuration)
+    if integers:
+        gamma, beta = divided(gamma, beta, settings.n, y_scale, configuration, one_plus_gamma)
+        one_plus_gamma = False
     parameters = _parameters(gamma, beta, settings.n, configuration, one_plus_gamma)
-    y, flags, mean, isd = normalize_bits(bits, settings, configuration, parameters)
-    return Normalized(y.view(np.float16).reshape(np.shape(x)), flags, mean, isd)
+    scale = _scale(x_scale, len(bits), int8_input)
+    y, flags, mean, isd = normalize_bits(bits, settings, configuration, parameters, scale=scale)
+    numbers = y.view(np.int8) if integers else y.view(np.float16)
+    return Normalized(numbers.reshape(np.shape(x)), flags, mean, isd)
 
 
 def normalize_bits(
@@ -159,15 +215,18 @@ def normalize_bits(
     configuration: Configuration,
     affine: Affine,
     present: Mask | None = None,
-) -> tuple[Bits, NDArray[np.uint16], Float, Float]:
-    """`normalize` on bit patterns (rows, N), with settings and parameters already checked.
+    scale: Scale | None = None,
+) -> tuple[Results, NDArray[np.uint16], Float, Float]:
+    """`normalize` on FP16 bit patterns (rows, N), with settings and parameters already checked.
 
     `present` (rows, N) says which elements are there; a missing element is NaN, a missing sampled one makes its row NaN.
+    `scale` (rows,) is that of INT8 input, whose numbers the patterns are.
     Returns y (rows, N), flags, mean, isd (rows,); a missing element sets no flag.
     """
-    rows = row_statistics(bits, settings, configuration, present)
+    rows = row_statistics(bits, settings, configuration, present, scale)
     y, flags = row_results(bits, rows, settings, configuration, affine, present)
-    isd = np.ldexp(rows.constants.isd.astype(np.float64), rows.constants.isd_exponent - 16)
+    significand, exponent = rounded(*rows.root)
+    isd = np.ldexp(significand.astype(np.float64), exponent - 16)
     isd[rows.void] = rows.mean[rows.void] = np.nan
     return y, flags, rows.mean, isd
 
@@ -177,6 +236,10 @@ class RowStatistics:
     """What is known of rows before their elements go through the lanes; arrays of shape (rows,)."""
 
     constants: RowConstants
+    root: Root
+    """The ISD."""
+    scale: Scale | None
+    """Of INT8 input: the lanes take the ISD times this."""
     mean: Float
     """As a number."""
     nonfinite: Mask
@@ -188,9 +251,13 @@ class RowStatistics:
 
 
 def row_statistics(
-    bits: Bits, settings: LayerSettings, configuration: Configuration, present: Mask | None = None
+    bits: Bits,
+    settings: LayerSettings,
+    configuration: Configuration,
+    present: Mask | None = None,
+    scale: Scale | None = None,
 ) -> RowStatistics:
-    """From the sampled elements of rows (rows, N) to what the lanes need; `present` as for `normalize_bits`."""
+    """From the sampled elements of rows (rows, N) to what the lanes need; `present` and `scale` as for `normalize_bits`."""
     last = settings.first + settings.stride * (settings.samples - 1)
     sampled = slice(settings.first, last + 1, settings.stride)
     mask = None if present is None else present[:, sampled]
@@ -199,9 +266,9 @@ def row_statistics(
     for part in _parts(bits):
         there = None if mask is None else mask[part]
         s1[part], s2[part], nonfinite[part] = sums(bits[part, sampled], there, configuration)
-    constants, mean, zero = row_constants(s1, s2, settings, configuration)
+    constants, root, mean, zero = row_constants(s1, s2, settings, configuration, scale)
     void = nonfinite.copy() if mask is None else nonfinite | ~mask.all(axis=1)
-    return RowStatistics(constants, mean, nonfinite, zero, void)
+    return RowStatistics(constants, root, scale, mean, nonfinite, zero, void)
 
 
 def row_results(
@@ -211,20 +278,21 @@ def row_results(
     configuration: Configuration,
     affine: Affine,
     present: Mask | None = None,
-) -> tuple[Bits, NDArray[np.uint16]]:
+) -> tuple[Results, NDArray[np.uint16]]:
     """Results (rows, N) and flags (rows,) of rows whose statistics are known; parameters as for `normalize_bits`."""
-    y = np.empty_like(bits)
+    int8 = settings.int8_output
+    y = np.empty(bits.shape, dtype=np.uint8 if int8 else np.uint16)
     overflow = np.empty(len(bits), dtype=np.bool_)
     for part in _parts(bits):
         constants = rows.constants.part(part)
         y[part], beyond = lane(
-            bits[part], constants, affine, configuration, settings.cast_before_gamma
+            bits[part], constants, affine, configuration, settings.cast_before_gamma, int8
         )
         if present is not None:
-            y[part][~present[part]] = NAN
+            y[part][~present[part]] = nothing(int8)
             beyond &= present[part]
         overflow[part] = beyond.any(axis=1)
-    y[rows.void] = NAN
+    y[rows.void] = nothing(int8)
     flags = (
         rows.nonfinite * RowFlag.NONFINITE
         + (rows.zero & ~rows.void) * RowFlag.ZERO_VARIANCE
@@ -241,26 +309,32 @@ def _parts(bits: Bits) -> Iterator[slice]:
 
 
 def row_constants(
-    s1: Integers, s2: Integers, settings: LayerSettings, configuration: Configuration
-) -> tuple[RowConstants, Float, Mask]:
-    """From sums of rows to what the lanes need, the mean as a number, and whether var + eps is 0; (rows,) each."""
+    s1: Integers,
+    s2: Integers,
+    settings: LayerSettings,
+    configuration: Configuration,
+    scale: Scale | None = None,
+) -> tuple[RowConstants, Root, Float, Mask]:
+    """From sums of rows to what the lanes need, the ISD, the mean as a number, and whether var + eps is 0; (rows,) each."""
     layernorm = settings.mode == "layernorm"
     v = scaled_variance(s1, s2, settings.samples, layernorm)
-    t, e, zero = variance_plus_eps(v, settings.samples, float32_bits(settings.eps))
+    t, e, zero = variance_plus_eps(v, settings.samples, float32_bits(settings.eps), scale)
     # Without variance λ is as low as it gets: a predicted row still needs it.
     x, k = split(np.where(zero, 1 << 23, t), np.where(zero, _NO_EXPONENT, e))
-    isd, isd_exponent = inverse_sqrt(x, k, configuration.how)
+    root = inverse_root(x, k, configuration.how)
+    root = Root(np.where(zero, 0, root.significand), root.exponent)
+    isd, isd_exponent = rounded(*root) if scale is None else scaled(root, scale)
     lsb = window_lsb(k, settings, configuration)
     means = window_mean(s1, settings.samples, lsb) if layernorm else [0] * len(k)
     window = (1 << Numerics(configuration).window) - 1
     constants = RowConstants(
         lsb=lsb,
         mean=np.array([mean & window for mean in means], dtype=np.int64),
-        isd=np.where(zero, 0, isd),
+        isd=isd,
         isd_exponent=isd_exponent,
     )
-    values = [math.ldexp(mean, at) for mean, at in zip(means, lsb.tolist(), strict=True)]
-    return constants, np.array(values), zero
+    values = np.array([math.ldexp(m, at) for m, at in zip(means, lsb.tolist(), strict=True)])
+    return constants, root, values if scale is None else values * scale.value(), zero
 
 
 def row_output(
@@ -278,15 +352,18 @@ def row_output(
     ----------
     row : the packet
     settings : the layer's settings, or the fields of its record (`haan.layer.record_layout`), which may be bad
-    gamma, beta, one_plus_gamma : contents of the layer's slot from element 0, as for `normalize`; unused ones don't matter
+    gamma, beta, one_plus_gamma : contents of the layer's slot from element 0, written for its output format, as the build's parameter
+        format holds them; unused ones don't matter
     memory : as for `row_outputs`
 
     Raises ConfigurationError for parameters that are missing, too short or of another format.
     """
     if isinstance(settings, LayerSettings):
         settings = settings.record(configuration)
-    layer = accepted_settings(settings, configuration)
-    slots = {} if layer is None else {layer.slot: Slot(gamma, beta, one_plus_gamma)}
+    layer = accepted_settings(settings, configuration, row.x_scale)
+    slots = {}
+    if layer is not None:
+        slots[layer.slot] = Slot(gamma, beta, one_plus_gamma, layer.int8_output)
     return row_outputs([row], [layer], configuration, slots, memory)[0]
 
 
@@ -350,7 +427,15 @@ class _EqualRows:
             layer.n,
             configuration,
             slot.one_plus_gamma,
+            # Stored for the other output format, it is off by that much.
+            INTEGER_LSB_EXPONENT * (slot.int8 - layer.int8_output),
         )
+        scale = None
+        if layer.int8_input:
+            rows = [row.halves() for row in rows]
+            fixed = None if layer.x_scale is None else float32_bits(layer.x_scale)
+            scales = [row.x_scale if fixed is None else fixed for row in rows]
+            scale = Scale.of(np.array(scales, dtype=np.uint32))
         bits = np.zeros((len(rows), layer.n), dtype=np.uint16)
         present = np.empty(bits.shape, dtype=np.bool_)
         faults = np.empty(len(rows), dtype=np.uint16)
@@ -358,7 +443,7 @@ class _EqualRows:
             faults[index], present[index] = packet_faults(row, layer.n)
             received = row.data.reshape(-1)[: layer.n]
             bits[index, : received.size] = received
-        statistics = row_statistics(bits, layer, configuration, present)
+        statistics = row_statistics(bits, layer, configuration, present, scale)
         if layer.samples == layer.n:
             statistics.void[faults != 0] = True
         return cls(layer, affine, bits, present, faults, statistics)
@@ -368,12 +453,19 @@ class _EqualRows:
         rows = self.statistics
         if rows.void[at] or rows.zero[at]:
             return None
-        return Isd(int(rows.constants.isd[at]), int(rows.constants.isd_exponent[at]))
+        significand, exponent = rounded(*(part[at : at + 1] for part in rows.root))
+        return Isd(int(significand[0]), int(exponent[0]))
 
     def predict(self, at: int, isd: Isd) -> None:
         """A row takes another ISD than its own."""
         rows = self.statistics
-        rows.constants.isd[at], rows.constants.isd_exponent[at] = isd
+        here = slice(at, at + 1)
+        root = Root(
+            np.array([isd.significand << VARIANCE_BITS - ISD_BITS]), np.array([isd.exponent])
+        )
+        lanes = isd if rows.scale is None else scaled(root, rows.scale.part(here))
+        rows.root.significand[here], rows.root.exponent[here] = root
+        rows.constants.isd[here], rows.constants.isd_exponent[here] = lanes
         rows.zero[at] = False
         if self.layer.mode == "rmsnorm":
             # It takes no statistics.
@@ -409,8 +501,10 @@ def _predict(
                 group.predict(at, isd)
 
 
-def acceptable(record: Mapping[str, int], configuration: Configuration) -> bool:
-    """Whether a layer record is one that the hardware computes with; otherwise its rows get SETTINGS."""
+def acceptable(
+    record: Mapping[str, int], configuration: Configuration, x_scale: int = _ONE
+) -> bool:
+    """Whether a layer record is one that the hardware computes with; otherwise its rows get SETTINGS. x_scale: FP32 bits in TUSER."""
     n, n_sub, eps = record["n"], record["n_sub"], record["eps"]
     last = record["first"] + (max(n_sub, 1) - 1 << record["stride_log2"])
     return (
@@ -419,7 +513,19 @@ def acceptable(record: Mapping[str, int], configuration: Configuration) -> bool:
         and (eps < 0x7F800000 or eps == 0x80000000)
         and (not configuration.what.subsampling or (n_sub >= 1 and last < n))
         and (not configuration.what.skipping or not record["skip"] or _predictable(record))
+        and (not configuration.what.int8 or _convertible(record, x_scale))
     )
+
+
+def _convertible(record: Mapping[str, int], x_scale: int) -> bool:
+    """Whether rows of a layer record can have its formats."""
+    if max(record["input_format"], record["output_format"]) >= len(FORMATS):
+        return False
+    if record["output_format"] == _INT8 and not (
+        record["gamma"] and not record["cast_before_gamma"]
+    ):
+        return False
+    return record["input_format"] != _INT8 or is_scale(record["x_scale"] or x_scale)
 
 
 def _predictable(record: Mapping[str, int]) -> bool:
@@ -463,10 +569,10 @@ def _is_run(keep: NDArray[np.bool_]) -> bool:
 
 
 def accepted_settings(
-    record: Mapping[str, int], configuration: Configuration
+    record: Mapping[str, int], configuration: Configuration, x_scale: int = _ONE
 ) -> LayerSettings | None:
-    """What a layer record asks for; None where the hardware refuses it."""
-    if not acceptable(record, configuration):
+    """What a layer record asks of a row with this x_scale (FP32 bits) in TUSER; None where the hardware refuses it."""
+    if not acceptable(record, configuration, x_scale):
         return None
     parts = [name for name in ("gamma", "beta") if record[name]]
     samples = {
@@ -485,6 +591,7 @@ def accepted_settings(
             "cast_before_gamma": bool(record["cast_before_gamma"]),
             **(samples if configuration.what.subsampling else {}),
             **(_skipping(record) if configuration.what.skipping else {}),
+            **(_formats(record) if configuration.what.int8 else {}),
         }
     )
 
@@ -503,6 +610,16 @@ def _skipping(record: Mapping[str, int]) -> dict[str, Any]:
     }
 
 
+def _formats(record: Mapping[str, int]) -> dict[str, Any]:
+    """What a layer record asks for in builds with INT8."""
+    scaled = record["input_format"] == _INT8 and record["x_scale"]
+    return {
+        "input_format": FORMATS[record["input_format"]],
+        "output_format": FORMATS[record["output_format"]],
+        "x_scale": _float32(record["x_scale"]) if scaled else None,
+    }
+
+
 def _float32(bits: int) -> float:
     return float(np.uint32(bits).view(np.float32))
 
@@ -517,17 +634,46 @@ def _used(array: NDArray[Any] | None, name: str, layer: LayerSettings) -> NDArra
     return array[: layer.n]
 
 
-def _rows(x: NDArray[Any]) -> Bits:
+def _rows(x: NDArray[Any]) -> tuple[Bits, bool]:
+    """FP16 bit patterns (rows, N), and whether they came as INT8."""
     array = np.asarray(x)
-    if array.dtype not in (np.float16, np.uint16):
+    if array.dtype not in (np.float16, np.uint16, np.int8):
         raise ConfigurationError(
-            f"x has type {array.dtype}; allowed are float16, and uint16 for its bit patterns"
+            f"x has type {array.dtype}; allowed are float16, uint16 for its bit patterns, and int8"
         )
     if array.ndim not in (1, 2) or array.shape[-1] == 0:
         raise ConfigurationError(
             f"x has shape {array.shape}; allowed are (rows, N) and (N,), N ≥ 1"
         )
-    return np.ascontiguousarray(np.atleast_2d(array)).view(np.uint16)
+    array = np.ascontiguousarray(np.atleast_2d(array))
+    return (as_fp16(array), True) if array.dtype == np.int8 else (array.view(np.uint16), False)
+
+
+def _scale(x_scale: ArrayLike | None, rows: int, int8_input: bool) -> Scale | None:
+    """Scales of rows."""
+    if not int8_input:
+        if x_scale is not None:
+            raise ConfigurationError(
+                "x_scale is given, but x is not int8: only INT8 elements have a scale"
+            )
+        return None
+    if x_scale is None:
+        raise ConfigurationError(
+            "x is int8, but x_scale, what its elements are multiplied by, is missing"
+        )
+    given = np.asarray(x_scale)
+    if given.shape not in ((), (rows,)):
+        raise ConfigurationError(
+            f"x_scale has shape {given.shape}; allowed are a number and ({rows},)"
+        )
+    with np.errstate(over="ignore"):
+        bits = np.broadcast_to(given.astype(np.float32), (rows,)).view(np.uint32)
+    wrong = [i for i, value in enumerate(bits.tolist()) if not is_scale(value)]
+    if wrong:
+        raise ConfigurationError(
+            f"x_scale = {given.flat[wrong[0] if given.shape else 0]}; allowed are 0 and positive normal FP32 numbers"
+        )
+    return Scale.of(bits)
 
 
 def _parameters(
@@ -536,6 +682,7 @@ def _parameters(
     n: int,
     configuration: Configuration,
     one_plus_gamma: bool,
+    beta_exponent: int = 0,
 ) -> Affine:
     if one_plus_gamma and not configuration.what.one_plus_gamma:
         raise ConfigurationError("one_plus_gamma = true, but this build has one_plus_gamma = false")
@@ -543,7 +690,7 @@ def _parameters(
         None if array is None else _parameter(name, array, n, configuration)
         for name, array in (("gamma", gamma), ("beta", beta))
     )
-    return Affine.stored(gamma, beta, configuration, one_plus_gamma)
+    return Affine.stored(gamma, beta, configuration, one_plus_gamma, beta_exponent)
 
 
 def _parameter(

@@ -43,6 +43,8 @@ class Packet:
     """Likewise `skip`."""
     predicted: bool = False
     """Its ISD is predicted or held (`OutputRow.predicted`)."""
+    inside: int | None = None
+    """Beats that INT8 input is inside (`ReceivedRow.halves`), even if the row is refused; None: it isn't INT8."""
 
     def __post_init__(self) -> None:
         if self.settings is not None:
@@ -162,7 +164,7 @@ class _Row:
     complete: int
     """The beat with the last sample."""
     gives: list[int]
-    """Beats of the bus in which each beat leaves."""
+    """Beats of the bus in which each beat leaves; 0: it leaves together with the next one."""
 
 
 class _Core:
@@ -219,11 +221,15 @@ class _Core:
         framed: list[int] = []
         order = _NEVER
         settled = False
-        beats, length = -(-packet.beats // self.ratio), len(row.feeds)
+        parts = 1 if packet.inside is None else 2
+        beats, length = packet.inside or -(-packet.beats // self.ratio), len(row.feeds)
         for beat in range(max(beats, length)):
             cycle = self.framed + 1
             if beat < beats:
-                in_cycles += self._accept(min(self.ratio, packet.beats - beat * self.ratio))
+                if beat % parts == 0:
+                    in_cycles += self._accept(min(self.ratio, packet.beats - len(in_cycles)))
+                # Rule M.
+                self.seen = max(self.accepted + 1, self.seen + 1, self.taken)
                 cycle = max(cycle, self.seen + 1)
             if beat >= length:
                 self.taken = max(self.taken + 1, self.seen + 1)
@@ -244,7 +250,9 @@ class _Core:
         if settings is None:
             return _Row(null=True, feeds=[0], complete=0, gives=[1])
         p_n, n = self.how.p_n, settings.n
-        size = p_n // self.ratio
+        # Elements of a beat of the bus, and of what leaves together.
+        parts = 2 if settings.int8_output else 1
+        size, wide = parts * p_n // self.ratio, parts * p_n
         stride = settings.stride
         group = self.how.p_d * min(stride, p_n // self.how.p_d)
         samples = settings.first + stride * np.arange(settings.samples)
@@ -252,11 +260,14 @@ class _Core:
             np.unique(samples[samples // p_n == beat] % p_n // group).size
             for beat in range(-(-n // p_n))
         ]
-        gives = [-(-min(p_n, n - first) // size) for first in range(0, n, p_n)]
+        gives = [0] * len(feeds)
+        for first in range(0, n, wide):
+            beyond = min(first + wide, n)
+            gives[(beyond - 1) // p_n] = -(-(beyond - first) // size)
         return _Row(False, feeds, int(samples[-1] // p_n), gives)
 
     def _accept(self, count: int) -> list[int]:
-        """Rules C, A and M: `count` beats of the bus, one beat inside: collected, through the register slice, and to inspection."""
+        """Rules C and A: `count` beats of the bus, one as wide as those inside: collected, and into the register slice."""
         cycles = []
         for _ in range(count):
             offered = max(self.source.next(max(self.collected + 1, 0)), self.start)
@@ -266,10 +277,7 @@ class _Core:
         self.accepted = self.collected
         if self.ratio > 1:
             self.accepted = max(self.collected + 1, self.seen_before + 1)
-        self.seen_before, self.seen = (
-            self.seen,
-            max(self.accepted + 1, self.seen + 1, self.taken),
-        )
+        self.seen_before = self.seen
         return cycles
 
     def _frame(self, cycle: int, row: _Row, *, first: bool) -> int:
@@ -304,7 +312,7 @@ class _Core:
         return known + CHOICE_LATENCY if waits and not row.null else None
 
     def _give(self, ready: int, framed: int, count: int, *, null: bool) -> list[int]:
-        """Rules I, Y and D: a beat goes through the lanes, and leaves, as `count` beats of the bus."""
+        """Rules I, Y, G and D: a beat goes through the lanes, and leaves, as `count` beats of the bus."""
         cycle = max(ready, self.issued + 1)
         if self.what.starts_early and not null:
             cycle = max(cycle, framed + 2)
@@ -313,9 +321,12 @@ class _Core:
         if not null:
             self.buffered.gone.append(cycle)
         leaves = self.results.enter(cycle + self.through_lanes)
-        if self.ratio > 1:
+        cycles: list[int] = []
+        if count == 0:
+            # The first of two INT8 beats: it waits for the second one.
+            pass
+        elif self.ratio > 1:
             leaves = max(leaves, self.left)
-            cycles = []
             self.left = leaves
             for _ in range(count):
                 self.left = self.sink.next(self.left + 1)

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..config import Configuration
+from ..config import FORMATS, Configuration
+from ..formats import INT8
 from ..golden import (
     IsdMemory,
     Packet,
@@ -17,7 +18,7 @@ from ..golden import (
     passages,
     row_outputs,
 )
-from ..layer import LayerSettings
+from ..layer import LayerSettings, float32_bits
 from .rows import ParameterVector, Row, RowResult, SimulationResult
 
 
@@ -59,13 +60,21 @@ def judge(
     how = configuration.how
     parts = [row.packet(how.bus // 2) for row in rows]
     received = [
-        ReceivedRow.collected(*part, how.p_n, row.token)
+        ReceivedRow.collected(*part, how.p_n, row.token, float32_bits(row.x_scale))
         for row, part in zip(rows, parts, strict=True)
     ]
     answers = row_outputs(received, settings, configuration, slots, memory)
     packets = [
-        Packet(len(data), layer, *_asked(configuration, row, layer), answer.predicted)
-        for row, (data, _, _), layer, answer in zip(rows, parts, settings, answers, strict=True)
+        Packet(
+            len(part[0]),
+            layer,
+            *_asked(configuration, row, layer),
+            answer.predicted,
+            len(came.halves().data) if _is_int8(configuration, row, layer) else None,
+        )
+        for row, part, layer, came, answer in zip(
+            rows, parts, settings, received, answers, strict=True
+        )
     ]
     moves = passages(configuration, packets, result.source, result.sink, result.ready_from)
     different, mistimed, sentence = [], [], ""
@@ -101,12 +110,14 @@ def slots(configuration: Configuration, parameters: Sequence[ParameterVector]) -
 
 def _settings(configuration: Configuration, rows: Sequence[Row]) -> list[LayerSettings | None]:
     """What each row's record asks for; equal ones share the work."""
-    known: dict[tuple[LayerSettings | None, tuple[tuple[str, int], ...]], LayerSettings | None] = {}
+    known: dict[object, LayerSettings | None] = {}
     found = []
     for row in rows:
-        key = row.settings, tuple(row.fields.items())
+        # Without INT8 it doesn't matter.
+        x_scale = float32_bits(row.x_scale) if configuration.what.int8 else 0
+        key = row.settings, tuple(row.fields.items()), x_scale
         if key not in known:
-            known[key] = accepted_settings(row.record(configuration), configuration)
+            known[key] = accepted_settings(row.record(configuration), configuration, x_scale)
         found.append(known[key])
     return found
 
@@ -120,6 +131,14 @@ def _asked(
     record = row.record(configuration)
     valid = record["valid"] == 1
     return valid and record["keep_isd"] == 1, valid and record["skip"] == 1
+
+
+def _is_int8(configuration: Configuration, row: Row, settings: LayerSettings | None) -> bool:
+    """Whether a row's beats are taken as INT8, though it may be refused."""
+    if settings is not None or not configuration.what.int8:
+        return settings is not None and settings.int8_input
+    record = row.record(configuration)
+    return record["valid"] == 1 and record["input_format"] == FORMATS.index(INT8.name)
 
 
 def _difference(row: Row, got: RowResult, bits: np.ndarray, flags: int) -> str:

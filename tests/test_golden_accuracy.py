@@ -207,7 +207,7 @@ def test_a_hostile_search_comes_near_the_bound_but_not_over_it():
     )
     bits, settings = x.view(np.uint16), LayerSettings(n=16)
     s1, s2, _ = sums(bits, None, DEFAULT)
-    row, _, _ = row_constants(s1, s2, settings, DEFAULT)
+    row, *_ = row_constants(s1, s2, settings, DEFAULT)
     xhat, exact = np.abs(normalized(bits, row, DEFAULT, False)), np.abs(reference(x).y)
     # Near zero it is the window that counts.
     far = np.where(exact > 2.0**-6, xhat / np.maximum(exact, 2.0**-6) - 1, 0)

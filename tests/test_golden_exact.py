@@ -97,8 +97,8 @@ def first_estimate(x: Fraction, how) -> Fraction:
     return down(number(magic - (bits >> 1), 32), -16)
 
 
-def inverse_root(x: Fraction, how) -> Fraction:
-    """1/√x, for x in [1, 4) a multiple of 2^-20."""
+def root(x: Fraction, how) -> Fraction:
+    """1/√x before it is rounded, for x in [1, 4) a multiple of 2^-20."""
     y = first_estimate(x, how)
     for step in range(how.newton_steps):
         if step:
@@ -110,6 +110,12 @@ def inverse_root(x: Fraction, how) -> Fraction:
             b = half_even(factor, -25)
         residual = down(1 - x * down(y * y, -26), -24)
         y *= a - b + down(b * residual, -25)
+    return y
+
+
+def inverse_root(x: Fraction, how) -> Fraction:
+    """1/√x, likewise, with 17 bits."""
+    y = root(x, how)
     return half_up(y, exponent(y) - 16)
 
 
