@@ -70,19 +70,15 @@ class Affine:
         beta: NDArray[np.floating] | None,
         configuration: Configuration,
         one_plus_gamma: bool = False,
-        beta_exponent: int = 0,
     ) -> "Affine":
-        """Gamma and beta as they are stored; both float16 or float32 as `parameter_format` says. beta_exponent: of a power of two
-        that beta is taken times."""
+        """Gamma and beta as they are stored; both float16 or float32 as `parameter_format` says."""
         if one_plus_gamma and gamma is not None:
             gamma = np.float32(1) + gamma.astype(np.float32)
         given = [array for array in (gamma, beta) if array is not None]
         bad = np.any([~np.isfinite(array) for array in given], axis=0) if given else None
         return cls(
             None if gamma is None else _stored_gamma(_finite(gamma), Numerics(configuration)),
-            None
-            if beta is None
-            else np.ldexp(_stored_beta(_finite(beta), Numerics(configuration)), beta_exponent),
+            None if beta is None else _stored_beta(_finite(beta), Numerics(configuration)),
             bad if bad is not None and bad.any() else None,
         )
 

@@ -14,7 +14,7 @@ from ..config import FORMATS, Configuration, ConfigurationError
 from ..flags import RowFlag
 from ..formats import FP16, INT8
 from ..layer import LayerSettings, float32_bits
-from ..numerics import INTEGER_LSB_EXPONENT, ISD_BITS, VARIANCE_BITS, Numerics
+from ..numerics import ISD_BITS, VARIANCE_BITS, Numerics
 from ..scaling import divided
 from .fp16 import Bits, Mask
 from .int8 import Scale, as_fp16, is_scale
@@ -128,8 +128,6 @@ class Slot:
     gamma: NDArray[Any] | None = None
     beta: NDArray[Any] | None = None
     one_plus_gamma: bool = False
-    int8: bool = False
-    """beta was written for rows with INT8 output."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -352,8 +350,8 @@ def row_output(
     ----------
     row : the packet
     settings : the layer's settings, or the fields of its record (`haan.layer.record_layout`), which may be bad
-    gamma, beta, one_plus_gamma : contents of the layer's slot from element 0, written for its output format, as the build's parameter
-        format holds them; unused ones don't matter
+    gamma, beta, one_plus_gamma : contents of the layer's slot from element 0, as the build's parameter format holds
+        them; unused ones don't matter
     memory : as for `row_outputs`
 
     Raises ConfigurationError for parameters that are missing, too short or of another format.
@@ -361,9 +359,7 @@ def row_output(
     if isinstance(settings, LayerSettings):
         settings = settings.record(configuration)
     layer = accepted_settings(settings, configuration, row.x_scale)
-    slots = {}
-    if layer is not None:
-        slots[layer.slot] = Slot(gamma, beta, one_plus_gamma, layer.int8_output)
+    slots = {} if layer is None else {layer.slot: Slot(gamma, beta, one_plus_gamma)}
     return row_outputs([row], [layer], configuration, slots, memory)[0]
 
 
@@ -427,8 +423,6 @@ class _EqualRows:
             layer.n,
             configuration,
             slot.one_plus_gamma,
-            # Stored for the other output format, it is off by that much.
-            INTEGER_LSB_EXPONENT * (slot.int8 - layer.int8_output),
         )
         scale = None
         if layer.int8_input:
@@ -682,7 +676,6 @@ def _parameters(
     n: int,
     configuration: Configuration,
     one_plus_gamma: bool,
-    beta_exponent: int = 0,
 ) -> Affine:
     if one_plus_gamma and not configuration.what.one_plus_gamma:
         raise ConfigurationError("one_plus_gamma = true, but this build has one_plus_gamma = false")
@@ -690,7 +683,7 @@ def _parameters(
         None if array is None else _parameter(name, array, n, configuration)
         for name, array in (("gamma", gamma), ("beta", beta))
     )
-    return Affine.stored(gamma, beta, configuration, one_plus_gamma, beta_exponent)
+    return Affine.stored(gamma, beta, configuration, one_plus_gamma)
 
 
 def _parameter(

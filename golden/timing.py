@@ -20,6 +20,7 @@ from ..latency import (
     feeds_wait,
     normalization_latency,
     output_depth,
+    prediction_delay,
     statistics_latency,
     window_push_time,
 )
@@ -177,6 +178,7 @@ class _Core:
         self.to_window = statistics_latency(configuration) + window_push_time(configuration)
         self.to_isd = statistics_latency(configuration) + RowTimes(configuration).isd
         self.through_lanes = normalization_latency(configuration)
+        self.late = prediction_delay(configuration)
         inside = buffer_depth(configuration) - 2
         self.buffered, self.ordered = _Level(inside, 2, 1), _Level(inside, 2, 1)
         self.sent = _Level(output_depth(configuration) - 2, 2, 2)
@@ -304,12 +306,16 @@ class _Core:
     def _pend(self, packet: Packet, row: _Row, framed: _Framed) -> int | None:
         """Rules P and S, after the row was fed: when its choice is written, if it has one."""
         waits = packet.skips and not framed.settled
-        if not self.what.skipping or not (packet.keeps or waits):
+        if not self.what.skipping:
+            return None
+        if self.late and framed.settled and packet.predicted:
+            return framed.cycles[0] + 1 + self.late
+        if not (packet.keeps or waits):
             return None
         known = framed.cycles[0] + 1 if row.null else self.summed + self.to_isd
         self.pending = max(self.pending, known)
         # A null row has no ISD to choose.
-        return known + CHOICE_LATENCY if waits and not row.null else None
+        return known + CHOICE_LATENCY + self.late if waits and not row.null else None
 
     def _give(self, ready: int, framed: int, count: int, *, null: bool) -> list[int]:
         """Rules I, Y, G and D: a beat goes through the lanes, and leaves, as `count` beats of the bus."""

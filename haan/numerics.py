@@ -38,8 +38,6 @@ SUBSAMPLED_LSB = -40
 """Smallest exponent of the window's least significant bit in a subsampled row."""
 SCALED_ISD_EXPONENTS = range(-56, 64)
 """Exponents of the ISD times the scale of an INT8 row: below them x-hat is 0, above them the largest stands."""
-INTEGER_LSB_EXPONENT = FP16.lsb_exponent
-"""An INT8 result is computed times 2 to the power of this, where it is a subnormal FP16 number; so its beta is stored likewise."""
 DROPPED_SQUARE_BITS = 28
 """Low bits that a square loses with the `window` accumulator."""
 

@@ -21,6 +21,7 @@ from .rows import (
     row_beats,
     row_results,
     stream_fields,
+    told,
 )
 from .runner import Simulator
 
@@ -70,7 +71,7 @@ def simulate_core(
         build_root=build_root,
     )
     record: StreamRecord = runner.run(made, "haan.sim.bench_rows", job, waves=waves)
-    results = row_results(configuration, beats, record)
+    results = told(rows, row_results(configuration, beats, record))
     # Right after a reset, without parameter writes in between, TREADY still is low.
     return SimulationResult(results, source, sink, int(reset_at is not None))
 

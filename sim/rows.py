@@ -3,7 +3,7 @@
 """Rows, parameters and stalls for simulations, and what comes out; and both as beats of the streams."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -19,7 +19,7 @@ from .runner import SimulationError
 _SCHEDULE_CYCLES = 8191
 """Length of a random schedule; it repeats then. A prime, so that it does not keep step with rows."""
 
-Bits = NDArray[np.uint16]
+Elements = NDArray[Any]
 Willing = NDArray[np.bool_]
 
 
@@ -66,11 +66,11 @@ FLOWING = StallPattern()
 class Row:
     """One row, as a packet that goes in.
 
-    `bits` are its elements, float16 or uint16 bit patterns. A packet with a fault is made by giving fewer or more elements than
+    `bits` are its elements: float16 or int8 numbers, or their uint16 or uint8 bit patterns. A packet with a fault is made by giving fewer or more elements than
     `settings.n`, or by the overrides.
     """
 
-    bits: Bits
+    bits: Elements
     settings: LayerSettings | None
     """What the layer asks for; None: a layer that the table doesn't know."""
     layer: int = 0
@@ -87,7 +87,7 @@ class Row:
     """Beat -> TID in its place."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "bits", _half_bits(self.bits, "a row's elements"))
+        object.__setattr__(self, "bits", _element_bits(self.bits, "a row's elements"))
 
     def record(self, configuration: Configuration) -> dict[str, int]:
         """The layer record that is driven beside the row (`haan.layer.record_layout`)."""
@@ -103,24 +103,25 @@ class Row:
             )
         return fields
 
-    def packet(self, p_n: int) -> tuple[Bits, NDArray[np.bool_], NDArray[np.int64]]:
-        """Its beats: elements (beats, p_n), with zeros after the last one; TKEEP (beats, 2·p_n), bit 0 first; TID (beats,).
-        A row without elements is one beat."""
-        beats = max(1, -(-len(self.bits) // p_n))
+    def packet(self, p_n: int) -> tuple[NDArray[np.uint16], NDArray[np.bool_], NDArray[np.int64]]:
+        """Its beats of 2·p_n bytes: (beats, p_n) FP16 elements or pairs of INT8 ones, with zeros after the last one; TKEEP (beats, 2·p_n),
+        bit 0 first; TID (beats,). A row without elements is one beat."""
+        given = self.bits.view(np.uint8)
+        beats = max(1, -(-given.size // (2 * p_n)))
         beyond = [beat for beat in (*self.keep, *self.ids) if not 0 <= beat < beats]
         if beyond:
             raise ConfigurationError(
                 f"keep or ids for beat {beyond[0]}, but the row has beats 0 to {beats - 1}"
             )
-        data = np.zeros(beats * p_n, dtype=np.uint16)
-        data[: len(self.bits)] = self.bits
-        keep = np.arange(beats * 2 * p_n).reshape(beats, -1) < 2 * len(self.bits)
+        data = np.zeros(beats * 2 * p_n, dtype=np.uint8)
+        data[: given.size] = given
+        keep = (np.arange(data.size) < given.size).reshape(beats, -1)
         for beat, value in self.keep.items():
             keep[beat] = [value >> i & 1 for i in range(2 * p_n)]
         tid = np.full(beats, self.layer)
         for beat, value in self.ids.items():
             tid[beat] = value
-        return data.reshape(beats, p_n), keep, tid
+        return data.view("<u2").astype(np.uint16).reshape(beats, p_n), keep, tid
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,8 +149,9 @@ class ParameterVector:
 class RowResult:
     """One row, as a packet that came out. Cycles count from the end of reset and of writes before the first row."""
 
-    bits: Bits
-    """FP16 bits of the elements, N or, after bad settings, none."""
+    bits: Elements
+    """Bits of the elements, N or, after bad settings, none: uint16 FP16 or uint8 INT8 patterns; uint8 bytes of either where a build
+    with INT8 isn't told which."""
     flags: RowFlag
     layer: int
     """TID."""
@@ -177,15 +179,15 @@ class SimulationResult:
     """The first cycle in which `s_axis_tready` could be high."""
 
 
-def _half_bits(values: ArrayLike, what: str) -> Bits:
+def _element_bits(values: ArrayLike, what: str) -> Elements:
     array = np.asarray(values)
-    if array.dtype == np.float16:
-        array = array.view(np.uint16)
-    if array.ndim != 1 or array.dtype != np.uint16:
+    if array.dtype in (np.float16, np.int8):
+        array = array.view(np.uint16 if array.dtype == np.float16 else np.uint8)
+    if array.ndim != 1 or array.dtype not in (np.uint16, np.uint8):
         raise ConfigurationError(
-            f"{what} are {array.dtype} with {array.ndim} axes: allowed are float16 or uint16, one axis"
+            f"{what} are {array.dtype} with {array.ndim} axes: allowed are float16, uint16, int8 or uint8, one axis"
         )
-    return array
+    return np.ascontiguousarray(array)
 
 
 def row_beats(configuration: Configuration, row: Row, record: int = -1) -> list[Beat]:
@@ -289,6 +291,16 @@ def row_results(
     return results
 
 
+def told(rows: Sequence[Row], results: Sequence[RowResult]) -> list[RowResult]:
+    """Results with elements of the formats that the rows' settings ask for."""
+    return [
+        result
+        if row.settings is None or row.settings.int8_output or result.bits.dtype == np.uint16
+        else replace(result, bits=result.bits.view("<u2").astype(np.uint16))
+        for row, result in zip(rows, results, strict=True)
+    ]
+
+
 def _packet(seen: Iterator[Seen]) -> Iterator[Seen]:
     for beat in seen:
         yield beat
@@ -317,12 +329,16 @@ def _result(
                 f"row {index}: flags stand beside a beat without TLAST, in cycle {beat.cycle}"
             )
     count = last.keep.bit_length()
-    if last.keep != (1 << count) - 1 or count % 2 or not (count or len(packet) == 1):
+    split = count % 2 and not configuration.what.int8
+    if last.keep != (1 << count) - 1 or split or not (count or len(packet) == 1):
         raise SimulationError(f"row {index}: TKEEP of the last beat is {last.keep:#x}")
     data = b"".join(beat.data.to_bytes(size, "little") for beat in packet)
     kept = size * (len(packet) - 1) + count
+    elements: Elements = np.frombuffer(data[:kept], dtype=np.uint8)
+    if not configuration.what.int8:
+        elements = elements.view("<u2").astype(np.uint16)
     return RowResult(
-        bits=np.frombuffer(data[:kept], dtype="<u2").astype(np.uint16),
+        bits=elements,
         flags=RowFlag(last.user >> token_bits),
         layer=labels[0],
         token=labels[1],

@@ -20,6 +20,7 @@ from .rows import (
     row_beats,
     row_results,
     stream_fields,
+    told,
 )
 from .runner import Build, SimulationError, Simulator
 from .writes import layer_writes, parameter_writes
@@ -68,7 +69,7 @@ def simulate(
         build_root=build_root,
     )
     record: AxiRecord = runner.run(made, "haan.sim.bench_axi", job, waves=waves)
-    results = row_results(configuration, beats, record, record.start)
+    results = told(rows, row_results(configuration, beats, record, record.start))
     refused = [
         hex(access.address) for access, answer in zip(setup, record.setup, strict=True) if answer[0]
     ]

@@ -101,7 +101,7 @@ def lanes_isd(isd: Fraction, scale: Fraction) -> Fraction:
     return product if exponent(product) >= -56 else Fraction(0)
 
 
-def exact_row(x, scale, gamma, beta, build, layer, beta_int8, isd=None):
+def exact_row(x, scale, gamma, beta, build, layer, isd=None):
     """(patterns, flags) of a whole row of finite elements, int8 or uint16 FP16 patterns; `isd`: predicted."""
     what, how = build.what, build.how
     width, int8 = what.parameters.width, x.dtype == np.int8
@@ -151,7 +151,6 @@ def exact_row(x, scale, gamma, beta, build, layer, beta_int8, isd=None):
         if g is None or b is None:
             result.append(0 if layer.int8_output else NAN)
             continue
-        b *= power(24 * (layer.int8_output - beta_int8))
         wide = floor(abs(z) / power(lsb)) + (mean if negative[index] else -mean)
         assert int8 <= (abs(wide) < 1 << (window - 1))
         delta = (wide + (1 << window - 1)) % (1 << window) - (1 << window - 1)
@@ -246,12 +245,12 @@ def slot_of(random, build) -> Slot:
     if random.random() < 0.8:
         with np.errstate(all="ignore"):
             gamma, beta = gamma * gamma.dtype.type(40), beta * beta.dtype.type(20)
-    return Slot(gamma, beta, int8=bool(random.random() < 0.7))
+    return Slot(gamma, beta)
 
 
 @pytest.mark.parametrize("name", BUILDS)
 def test_rows_are_what_the_specification_says(name):
-    """Rows of all formats, layers and slots in one call, with a beta of the wrong kind here and there."""
+    """Rows of all formats, layers and slots in one call."""
     random = np.random.default_rng(len(name))
     build = Configuration().with_(**BUILDS[name])
     slots = {slot: slot_of(random, build) for slot in range(8)}
@@ -267,7 +266,7 @@ def test_rows_are_what_the_specification_says(name):
             scale = Fraction(own if layer.x_scale is None else layer.x_scale)
             rows.append(packet(x, own, p_n=build.how.p_n))
             layers.append(layer)
-            wanted.append(exact_row(x, scale, gamma, beta, build, layer, slot.int8))
+            wanted.append(exact_row(x, scale, gamma, beta, build, layer))
     records = [layer.record(build) for layer in layers]
     accepted = [
         accepted_settings(record, build, row.x_scale)
@@ -436,22 +435,6 @@ def test_rounding_and_saturation(y, want, beyond):
     out = row_output(packet(np.int8([3, 3])), layer, BUILD, gamma, beta)
     assert out.bits.view(np.int8).tolist() == [want, 0]
     assert out.flags == (RowFlag.OVERFLOW if beyond else 0)
-
-
-def test_a_beta_of_the_other_kind_is_off_by_two_to_the_24():
-    x = packet(np.int8([3, 3]))
-    layer = LayerSettings(
-        n=2, affine="gamma+beta", slot=1, input_format="int8", output_format="int8"
-    )
-    for beta, int8, q in ((2.0**-22, False, 4), (1.0, False, 127), (4.0, True, 4)):
-        slot = Slot(np.float16([1, 1]), np.float16([beta, 0]), int8=int8)
-        (out,) = row_outputs([x], [layer], BUILD, {1: slot})
-        assert out.bits.tolist() == [q, 0]
-    layer = LayerSettings(n=2, affine="gamma+beta", slot=1, input_format="int8")
-    for beta, int8, y in ((64.0, True, 2.0**-18), (64.0, False, 64.0), (0.25, True, 0.0)):
-        slot = Slot(np.float16([1, 1]), np.float16([beta, 0]), int8=int8)
-        (out,) = row_outputs([x], [layer], BUILD, {1: slot})
-        assert out.bits.view(np.float16).tolist() == [y, 0]
 
 
 def test_parameters_that_are_not_finite_make_zeros():
