@@ -36,12 +36,12 @@ _NO_EXPONENT = -256
 """Stands for the exponent of 0: below that of any variance that a window depends on."""
 _BLOCK = 1 << 14
 """Elements that are worked on together: few enough that they stay in a core's cache."""
-
+_ONE = float32_bits(1.0)
+_INT8 = FORMATS.index(INT8.name)
+"""INT8 in a layer record."""
 
 Results = Bits | NDArray[np.uint8]
 """FP16 or INT8 bit patterns."""
-_ONE = float32_bits(1.0)
-_INT8 = FORMATS.index(INT8.name)
 
 
 @dataclass(frozen=True, eq=False)

@@ -27,7 +27,7 @@ class RowFlag(IntFlag):
     ZERO_VARIANCE = 1 << 6
     """var + eps was 0: x-hat is 0 for the whole row."""
     OVERFLOW = 1 << 7
-    """A finite result exceeded the output format and became infinite."""
+    """A finite result exceeded the output format: it became infinite or, as INT8, was saturated."""
     PREDICTED = 1 << 8
     """The ISD was predicted from the anchor's, or held: not computed."""
     GUARD = 1 << 9
