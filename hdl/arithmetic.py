@@ -18,7 +18,7 @@ from ..products import (
 )
 from .pipe import Pipe, Staged
 
-CARRY_CHAIN = 40
+CARRY_CHAIN = 44
 """Longest carry chain of a wide adder, in bits."""
 
 
@@ -34,12 +34,10 @@ def wide_add(
 ) -> Value:
     """a + b + carry modulo 2^width as a carry-select adder: no carry chain is longer than CARRY_CHAIN bits."""
     a, b = _extend(a, width), _extend(b, width)
-    pieces = -(-width // CARRY_CHAIN)
-    step = -(-width // pieces)
     parts: list[Value] = []
     carry = Value.cast(carry)
-    for index, low in enumerate(range(0, width, step)):
-        high = min(low + step, width)
+    for index, low in enumerate(range(0, width, CARRY_CHAIN)):
+        high = min(low + CARRY_CHAIN, width)
         size = high - low
         totals = [Signal(size + 1, name=f"{name}_{index}_{c}") for c in ((0, 1) if index else (0,))]
         for value, total in enumerate(totals):

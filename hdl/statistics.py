@@ -9,13 +9,13 @@ from amaranth.lib.wiring import In, Out
 from ..config import Configuration
 from ..formats import FP16
 from ..numerics import Numerics
-from .arithmetic import shift_left, wide_add
+from .arithmetic import named, shift_left, wide_add
 from .emit import Shared
 from .pipe import Pipe, Staged
 
 SQUARE_SEGMENT = 28
 """Bits of a square that one segment of the accumulator takes; the `window` accumulator leaves out the lowest segment."""
-SUM_SEGMENT = 21
+SUM_SEGMENT = 36
 """Bits of an element that the lower segment of its accumulator takes; the upper one is signed."""
 
 
@@ -27,7 +27,7 @@ class StatisticsLane(wiring.Component):
     Members
     -------
     z : FP16 bits; sampled : 0 makes the element count as zero
-    low, high : Z = low + high·2^21 in units of 2^-24, high signed
+    fixed : Z in units of 2^-24, signed
     square_0 .. square_2 : Z² = Σ square_i · 2^(28·i) in units of 2^-48 (without `square_0` for the `window` accumulator)
     nonfinite : the element is sampled, and infinite or NaN
     """
@@ -36,9 +36,8 @@ class StatisticsLane(wiring.Component):
         self.cuts = configuration.how.cuts
         self.numerics = Numerics(configuration)
         self.segments = square_segments(self.numerics)
-        high = self.numerics.z_bits + 1 - SUM_SEGMENT
         members: dict[str, wiring.Member] = {"z": In(FP16.width), "sampled": In(1)}
-        members |= {"low": Out(SUM_SEGMENT), "high": Out(high), "nonfinite": Out(1)}
+        members |= {"fixed": Out(self.numerics.z_bits + 1), "nonfinite": Out(1)}
         members |= {f"square_{i}": Out(width) for i, (_, width) in self.segments.items()}
         super().__init__(members)
 
@@ -49,23 +48,26 @@ class StatisticsLane(wiring.Component):
         subnormal = field == 0
         nonfinite = p.let("nonfinite_", field.all() & self.sampled)
         counts = self.sampled & ~field.all()
-        significand = Cat(self.z[:10], ~subnormal) & counts.replicate(11)
-        place = Mux(subnormal, 0, field - 1)[:5]
+        significand = Cat(self.z[:10], ~subnormal)
+        # max(E, 1), which is one more than the place: what is shifted by it is halved again.
+        place = Cat(field[0] | subnormal, field[1:])
         # The first places are shifted before the multiplication, for the element and its square at once.
-        near = p.let("near", shift_left(m, "near_shifted", significand, place[:2], 14))
+        near = shift_left(m, "near_shifted", significand, place[:2], 14)
+        # As multiplexers with 0, which become resets of the registers behind them.
+        near = p.let("near", Mux(counts, near, 0))
+        negative = p.let("negative", Mux(counts, self.z[15], 0))
         far = p.let("far", place[2:])
-        negative = p.let("negative", self.z[15] & counts)
         p.cut("decode")
         square = p.let("square", p(near) * p(near))
         twos = Cat(p(near) ^ p(negative).replicate(14), p(negative)) + p(negative)
         twos = p.let("twos", twos[:15].as_signed())
         p.cut("square")
         bits = self.numerics.z_bits
-        aligned = shift_left(m, "z_aligned", p(twos), p(far), bits + 1, unit=4)
-        even = shift_left(m, "square_aligned", p(square), p(far), 2 * bits, unit=8)
-        z, squares = p.let("z_fixed", aligned), p.let("square_fixed", even)
+        aligned = shift_left(m, "z_aligned", p(twos), p(far), bits + 2, unit=4)
+        even = shift_left(m, "square_aligned", p(square), p(far), 2 * bits + 2, unit=8)
+        z, squares = p.let("z_fixed", aligned[1:]), p.let("square_fixed", even[2:])
         p.cut("align_square")
-        m.d.comb += Cat(self.low, self.high).eq(p(z))
+        m.d.comb += self.fixed.eq(p(z))
         m.d.comb += self.nonfinite.eq(p(nonfinite))
         for index, (low, width) in self.segments.items():
             m.d.comb += getattr(self, f"square_{index}").eq(p(squares)[low : low + width])
@@ -128,15 +130,18 @@ class StatisticsUnit(wiring.Component):
         for cut in ("decode", "square", "align_square"):
             p.cut(cut)
         segments = square_segments(self.numerics)
-        terms = {"low": [lane.low for lane in lanes], "high": [lane.high for lane in lanes]}
+        terms = {"fixed": [lane.fixed for lane in lanes]}
         terms |= {f"square{i}": [getattr(lane, f"square_{i}") for lane in lanes] for i in segments}
-        widths = {"low": SUM_SEGMENT, "high": len(lanes[0].high)}
+        widths = {"low": SUM_SEGMENT, "high": self.numerics.z_bits + 1 - SUM_SEGMENT}
         widths |= {f"square{i}": width for i, (_, width) in segments.items()}
         bad = p.let("any_nonfinite", Cat(lane.nonfinite for lane in lanes).any())
         start, sums = p.now, {}
         for name, values in terms.items():
             p.now = start
-            sums[name] = self._tree(p, name, values, signed=name == "high")
+            sums[name] = self._tree(p, name, values, signed=name == "fixed")
+        fixed = sums.pop("fixed")
+        sums["low"] = p.let("low", p(fixed)[:SUM_SEGMENT])
+        sums["high"] = p.let("high", p(fixed)[SUM_SEGMENT:].as_signed())
         totals = {
             name: self._accumulate(m, p, name, term, widths[name] + self.numerics.growth, first)
             for name, term in sums.items()
@@ -187,12 +192,12 @@ class StatisticsUnit(wiring.Component):
         return Cat(low[:SUM_SEGMENT], wide_add(m, "s1", low[SUM_SEGMENT:], high.as_signed(), rest))
 
     def _join_squares(self, m: Module, segments: dict[int, Value]) -> Value:
-        """Segments two apart don't overlap: one wide addition joins them all."""
-        rows = [Const(0, self.numerics.s2_bits)] * 2
-        for parity in (0, 1):
-            pieces: list[Value] = []
-            for index in range(parity, 3, 2):
-                gap = index * SQUARE_SEGMENT - sum(len(piece) for piece in pieces)
-                pieces += [Const(0, gap), segments.get(index, Const(0, 1))]
-            rows[parity] = Cat(*pieces)
-        return wide_add(m, "s2", rows[0], rows[1], self.numerics.s2_bits)
+        """Segments two apart don't overlap, so one addition joins them all, above what the lowest has for itself; above the middle one
+        there is only its carry to add."""
+        lowest = segments.get(0, Const(0, SQUARE_SEGMENT))
+        grown = lowest[SQUARE_SEGMENT:]
+        outer = Cat(grown, Const(0, SQUARE_SEGMENT - len(grown)), segments[2])
+        size = len(segments[1])
+        total = named(m, "s2_middle", outer[:size] + segments[1])
+        above = named(m, "s2_above", outer[size:] + total[size])
+        return Cat(lowest[:SQUARE_SEGMENT], total[:size], above)[: self.numerics.s2_bits]
