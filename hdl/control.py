@@ -20,7 +20,6 @@ from .int8 import formats_work
 from .predictor import prediction_works
 from .registers import AXI_LITE, RegisterBlock, pass_on
 
-
 Records = Mapping[int, Mapping[str, int]]
 """Layer -> its record (`haan.layer.LayerSettings.record`)."""
 
