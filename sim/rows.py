@@ -175,6 +175,8 @@ class SimulationResult:
     sink: NDArray[np.bool_]
     ready_from: int
     """The first cycle in which `s_axis_tready` could be high."""
+    registers: Mapping[str, int] = field(default_factory=dict)
+    """Register -> its value after the last row, of those that were to be read."""
 
 
 def _half_bits(values: ArrayLike, what: str) -> Bits:

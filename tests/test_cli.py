@@ -130,7 +130,7 @@ def test_generate_gives_the_same_bytes_for_file_and_preset(tmp_path):
 
 @pytest.mark.parametrize("name", [*presets()])
 def test_a_preset_warns_exactly_where_it_subsamples(tmp_path, capsys, name, monkeypatch):
-    monkeypatch.setattr("haan.hdl.generate", lambda configuration: "")
+    monkeypatch.setattr("haan.hdl.generate", lambda configuration, **options: "")
     assert main(["generate", "--preset", name, "-o", str(tmp_path)]) == 0
     warned = "warning: n_sub = 256" in capsys.readouterr().err
     assert warned == (name == "u280-32x512")

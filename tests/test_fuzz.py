@@ -241,7 +241,7 @@ def fuzz(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Counter[int]:
     """Spoilt files of a kind; how many ended with which status."""
-    monkeypatch.setattr("haan.hdl.generate", lambda configuration: "")
+    monkeypatch.setattr("haan.hdl.generate", lambda configuration, **options: "")
     monkeypatch.setattr(report, "simulate", golden_machine)
     found: Counter[int] = Counter()
     (folder / "build.toml").write_text(BUILD)
