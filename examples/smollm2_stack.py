@@ -31,8 +31,16 @@ def layers_toml() -> str:
     reach = np.maximum(3.0 * spread.astype(np.float64), 0.5)
     low, high = np.exp(median - reach), np.exp(median + reach)
     for norm in range(count):
-        place = "final" if norm == count - 1 else f"block {norm // 2} {('attention', 'mlp')[norm % 2]}"
-        lines += ["[[layer]]", f'name = "{place}"', 'mode = "rmsnorm"', f"n = {n}", f"eps = {eps!r}"]
+        place = (
+            "final" if norm == count - 1 else f"block {norm // 2} {('attention', 'mlp')[norm % 2]}"
+        )
+        lines += [
+            "[[layer]]",
+            f'name = "{place}"',
+            'mode = "rmsnorm"',
+            f"n = {n}",
+            f"eps = {eps!r}",
+        ]
         lines += ['affine = "gamma"', f"slot = {norm}"]
         anchor = norm - 1
         if norm % 2 and anchor >= FIRST_ANCHOR:

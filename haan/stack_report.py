@@ -5,6 +5,7 @@ and against the same stack with every ISD computed from all elements."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,13 @@ from .config import Configuration
 from .estimate import multiplier_counts
 from .flags import RowFlag
 from .formats import FP16, FP32
-from .golden import reference, ulp_error
+from .golden import Packet, passages, reference, ulp_error
 from .layer import LayerSettings
 from .numerics import ISD_BITS
 from .products import multipliers
 from .report import flag_counts
-from .sim import ParameterVector, Row, RowResult, SimulationResult, Simulator, simulate
-from .sim.verdict import Verdict, compare
+from .sim import ParameterVector, Row, RowResult, Schedule, SimulationResult, Simulator, simulate
+from .sim.verdict import Verdict, compare, foreseen
 from .stack import Stack, uses
 
 
@@ -152,6 +153,8 @@ class StackOutcome:
 
 
 COUNTERS = ("sum_cycles", "roots")
+SETTLE_CYCLES = 4
+"""From a layer's last beat out to the first one in of the next: the hardware is as idle as ever then."""
 MANY_ELEMENTS = 100_000
 """From so many on a simulator that takes longer to build, and half as long a cycle, is worth it."""
 
@@ -163,8 +166,8 @@ def measure_stack(
     waves: Path | None,
     step: Callable[[str], None],
 ) -> StackOutcome:
-    """Simulates a stack layer by layer, token by token, rows back to back; then once more with every ISD computed from all elements,
-    where a layer skips or subsamples.
+    """Simulates a stack layer by layer, token by token (`in_turn`); then once more with every ISD computed from all elements, where a
+    layer skips or subsamples.
 
     Raises what `haan.sim.simulate` raises.
     """
@@ -181,10 +184,12 @@ def measure_stack(
             for x, token in zip(stack.x[layer], stack.tokens.tolist(), strict=True)
         ]
         step(f"Simulating {len(rows)} rows of {len(settings)} layers")
+        packets = foreseen(configuration, rows, parameters)
         result = simulate(
             configuration,
             rows,
             parameters,
+            source_idle=Schedule(in_turn(configuration, rows, packets)),
             simulator=simulator,
             waves=waves,
             optimized=sum(x.size for x in stack.x.values()) >= MANY_ELEMENTS,
@@ -216,6 +221,22 @@ def measure_stack(
         {layer: _last(rows) - start for layer, rows in results.items()},
         {layer: _flags(rows) for layer, rows in results.items()},
     )
+
+
+def in_turn(
+    configuration: Configuration, rows: Sequence[Row], packets: Sequence[Packet]
+) -> NDArray[np.bool_]:
+    """In which cycles the source is willing: the rows of a layer come back to back, when all of the layer before have left, as in a
+    model, which makes the ones of the others.
+
+    packets : of the rows
+    """
+    willing: list[bool] = []
+    for _, each in groupby(zip(rows, packets, strict=True), key=lambda pair: pair[0].layer):
+        moves = passages(configuration, [packet for _, packet in each], [True], [True])
+        accepted, left = moves[-1].in_cycles[-1] + 1, moves[-1].out_cycles[-1] + 1
+        willing += [True] * accepted + [False] * (left - accepted + SETTLE_CYCLES)
+    return np.array(willing)
 
 
 def judge_layer(stack: Stack, layer: int, results: Sequence[RowResult]) -> LayerReport:

@@ -46,7 +46,7 @@ class StallPattern:
                 f"stall busy = {self.busy} of period = {self.period}: allowed is 0 ≤ busy < period"
             )
 
-    def schedule(self, seed: int) -> NDArray[np.bool_]:
+    def schedule(self, seed: int) -> Willing:
         """Per cycle, whether the side is willing; to be repeated without end. At least one cycle is True."""
         if self.period:
             return np.arange(self.period) >= self.busy
@@ -57,6 +57,17 @@ class StallPattern:
         willing = np.repeat(bursts, random.integers(1, 2 * self.burst, _SCHEDULE_CYCLES))
         willing[0] = True
         return willing
+
+
+@dataclass(frozen=True, eq=False)
+class Schedule:
+    """In which cycles a side of a stream is willing to move a beat, each by itself; repeated without end. At least one is True."""
+
+    willing: Willing
+
+    def schedule(self, seed: int) -> Willing:
+        """As of a `StallPattern`."""
+        return self.willing
 
 
 FLOWING = StallPattern()
