@@ -274,7 +274,7 @@ def _layers(path: Path, configuration: Configuration) -> LayerTable:
         settings = table.settings[layer]
         more = f" and {len(others)} more" if others else ""
         _say(
-            f"warning: {path}: {table.label(layer)}{more}: n_sub = {settings.samples} of n = {settings.n}; {_RUINED}"
+            f"warning: {_one_line(str(path))}: {table.label(layer)}{more}: n_sub = {settings.samples} of n = {settings.n}; {_RUINED}"
         )
     return table
 

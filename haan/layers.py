@@ -40,6 +40,13 @@ class Layer(LayerSettings):
     name: Annotated[str, Field(min_length=1, max_length=LONGEST_NAME)] | None = None
     """Label in reports."""
 
+    @field_validator("name")
+    @classmethod
+    def _printable(cls, name: str | None) -> str | None:
+        if name is not None and not name.isprintable():
+            raise ValueError(f"{name!r} has a letter that can't be printed")
+        return name
+
 
 class LayersFile(BaseModel):
     """What stands in a `layers.toml`."""

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from rich.markup import escape
 from rich.table import Table
 
 from .config import Configuration
@@ -380,7 +381,7 @@ def _layers_table(report: StackReport) -> Table:
         if layer.anchor is not None:
             source = f"layer {layer.anchor}"
         table.add_row(
-            str(layer.layer) if layer.name is None else f"{layer.layer} {layer.name}",
+            str(layer.layer) if layer.name is None else f"{layer.layer} {escape(layer.name)}",
             layer.mode if layer.affine == "none" else f"{layer.mode}, {layer.affine}",
             str(layer.n),
             source,
