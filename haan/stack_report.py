@@ -361,20 +361,18 @@ def _differences(
 
 
 def _layers_table(report: StackReport) -> Table:
+    rows = report.layers[0].rows
     table = Table(
         "Layer",
         "Norm",
         "N",
         "ISD from",
-        "Rows",
         "Cycles a row",
         "Latency",
         "Max, mean ulp",
         "Predicted",
-        "Guard",
-        "No anchor",
         "Difference max, rms",
-        title=f"{report.configuration}, {len(report.layers)} layers simulated with {report.simulator}",
+        title=f"{report.configuration}, {len(report.layers)} layers of {rows} rows simulated with {report.simulator}",
     )
     for layer in report.layers:
         source = "all" if layer.n_sub == layer.n else f"{layer.n_sub} elements"
@@ -385,17 +383,20 @@ def _layers_table(report: StackReport) -> Table:
             layer.mode if layer.affine == "none" else f"{layer.mode}, {layer.affine}",
             str(layer.n),
             source,
-            str(layer.rows),
             "" if layer.cycles_per_row is None else f"{layer.cycles_per_row:g}",
             f"{layer.latency_cycles:.1f}",
             _pair(layer.max_error_ulp, layer.mean_error_ulp, ".4f"),
-            *(
-                str(count) if layer.anchor is not None else ""
-                for count in (layer.predicted, layer.guarded, layer.no_anchor)
-            ),
+            "" if layer.anchor is None else _predictions(layer),
             _pair(layer.max_difference, layer.rms_difference, ".2%"),
         )
     return table
+
+
+def _predictions(layer: LayerReport) -> str:
+    others = {"guard": layer.guarded, "no anchor": layer.no_anchor}
+    return ", ".join(
+        [str(layer.predicted), *(f"{name} {count}" for name, count in others.items() if count)]
+    )
 
 
 def _pair(first: float | None, second: float | None, form: str) -> str:

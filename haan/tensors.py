@@ -10,7 +10,7 @@ import zipfile
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -116,7 +116,7 @@ def write(path: Path, **arrays: Array) -> None:
     """
     try:
         with path.open("wb") as file:
-            np.savez(file, allow_pickle=False, **arrays)
+            np.savez(file, **cast(dict[str, Any], arrays))
     except OSError as error:
         raise ConfigurationError(f"{path}: can't be written: {error.strerror or error}") from None
 

@@ -222,8 +222,10 @@ def test_the_documents_name_every_field():
     for name, default in rows:
         value = fields[name].default
         written = default.strip("`")
-        if fields[name].is_required() or value is None:
-            assert written in ("", "unset")
+        if fields[name].is_required():
+            assert written == "required"
+        elif value is None:
+            assert written == "unset"
         else:
             assert tomllib.loads(f"v = {written}")["v"] == value
 
