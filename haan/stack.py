@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .config import Configuration, ConfigurationError
+from .formats import FP16
 from .layer import LayerSettings
 from .layers import LayerTable
 from .tensors import Array, load, parameter_array, rows_array, scalar
@@ -45,6 +46,12 @@ class Stack:
         Numbers are as for `Tensors.read`. Raises ConfigurationError with the file's name for anything else.
         """
         table.check(configuration)
+        for layer, settings in table.settings.items():
+            for name in ("input_format", "output_format"):
+                if getattr(settings, name) != FP16.name:
+                    raise ConfigurationError(
+                        f"{table.origin}: {table.label(layer)}: {name} = {getattr(settings, name)!r}; stacks are simulated in 'fp16' alone"
+                    )
         arrays = load(path)
         try:
             return cls._checked(arrays, table, configuration)

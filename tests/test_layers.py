@@ -216,7 +216,13 @@ def test_the_example_of_the_documents():
 
 def test_the_documents_name_every_field():
     text = (DOCS / "layers.md").read_text("utf-8")
-    rows = re.findall(r"^\| `(\w+)` \| [^|]+ \| ([^|]*?) \| ", text, re.MULTILINE)
+    rows = [
+        (name, default)
+        for names, default in re.findall(
+            r"^\| (`\w+`(?:, `\w+`)*) \| [^|]+ \| ([^|]*?) \| ", text, re.MULTILINE
+        )
+        for name in re.findall(r"\w+", names)
+    ]
     fields = LayersFile.model_fields["layer"].annotation.__args__[0].model_fields
     assert {name for name, _ in rows} == set(fields)
     for name, default in rows:

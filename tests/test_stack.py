@@ -12,7 +12,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from haan.cli import main
-from haan.config import Configuration
+from haan.config import Configuration, ConfigurationError
 from haan.estimate import row_latency
 from haan.flags import RowFlag
 from haan.golden import normalize, reference
@@ -250,6 +250,13 @@ def test_bad_stacks(tmp_path, arrays, sentence, capsys):
     assert warning.startswith(f"haan: warning: {table}: layer 3: n_sub = 10 of n = 40; ")
     assert refusal.startswith(f"haan: {path}: ")
     assert sentence.format(table=table) in refusal
+
+
+def test_a_stack_of_int8_is_refused():
+    build = SMALL.with_(formats=["fp16", "int8"])
+    table = LayerTable.from_dict({"layer": [{"n": 4}, {"n": 4, "input_format": "int8"}]})
+    with pytest.raises(ConfigurationError, match="layer 1: input_format = 'int8'; stacks are sim"):
+        Stack.read(Path("absent.npz"), table, build)
 
 
 def to_toml(layers):
