@@ -19,16 +19,23 @@ import typer
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from . import __version__, doctor, estimate, latency, tensors
+from . import __version__, doctor, estimate, latency
 from .config import Configuration, ConfigurationError, presets
 from .fusesoc import CORE, TOP, VERILOG, core_file, core_name
 from .layer import LayerSettings
+from .layers import LayersFile, LayerTable
+from .stack import Stack
+from .tensors import Tensors, write
 from .tools import require_simulator
 
 MANIFEST_SCHEMA = 1
 """Schema of manifest.json."""
 LONGEST_SENTENCE = 1000
 """Characters of a refusal."""
+_RUINED = (
+    "subsampling ruined the model that was measured (SmolLM2-135M), whose energy sits in a few channels: "
+    "check your own model first"
+)
 
 app = typer.Typer(
     add_completion=False,
@@ -50,6 +57,9 @@ Config = Annotated[
 ]
 Preset = Annotated[
     str | None, typer.Option("--preset", metavar="NAME", help=f"One of: {', '.join(presets())}.")
+]
+Layers = Annotated[
+    Path | None, typer.Option("--layers", metavar="LAYERS.toml", help="Settings of all layers.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, on stdout.")]
 
@@ -83,18 +93,20 @@ def generate(
     ],
     config: Config = None,
     preset: Preset = None,
+    layers: Layers = None,
     json_: Json = False,
 ) -> None:
     """Writes the accelerator's Verilog, DIR/haan_axi.v, the documents of its registers, DIR/manifest.json (ports, registers,
-    latencies, configuration), and DIR/haan.core for FuseSoC.
+    latencies, configuration), and DIR/haan.core for FuseSoC. With --layers these layers are in the hardware from the start.
 
     Example: `haan generate --preset ecp5 -o build/ecp5`
     """
     configuration = _configuration(config, preset)
+    table = None if layers is None else _layers(layers, configuration)
     _make_folder(output)
     with _progress() as step:
         step("Generating Verilog")
-        manifest = _generate(configuration, output)
+        manifest = _generate(configuration, table, output)
     if json_:
         _print_json(manifest | {"folder": str(output)})
     else:
@@ -146,11 +158,13 @@ def simulate(
         typer.Option(
             "--input",
             metavar="X.npz",
-            help="x (rows, N), optional gamma and beta (N), scalars eps, mode, ...",
+            help="x (rows, N), optional gamma and beta (N), scalars eps, mode, ...; with --layers x.K, gamma.K and beta.K "
+            "of each layer K. Also X.safetensors.",
         ),
     ],
     config: Config = None,
     preset: Preset = None,
+    layers: Layers = None,
     output: Annotated[
         Path | None,
         typer.Option("--output", metavar="Y.npz", help="Where to write y, cycles and flags."),
@@ -166,34 +180,45 @@ def simulate(
 ) -> None:
     """Simulates the Verilog on real rows: cycles, error against float64, comparison with the golden model.
 
+    With --layers a stack of layers: also what skipping and subsampling save.
+
     Exit status 1 where the hardware is not exactly what the golden model says, in bits and in cycles.
 
     Example: `haan simulate --preset tiny --input rows.npz --output normalized.npz`
     """
     configuration = _configuration(config, preset)
-    given = tensors.Tensors.read(input_, configuration)
+    given: Stack | Tensors
+    if layers is None:
+        given = Tensors.read(input_, configuration)
+    else:
+        given = Stack.read(input_, _layers(layers, configuration), configuration)
     require_simulator(simulator.value)
     for path in (output, waves):
         if path is not None:
             _require_writable(path)
     # Imported here: what precedes works without cocotb.
-    from .report import as_table, measure
+    from . import report, stack_report
     from .sim import SimulationError
 
+    outcome: report.Outcome | stack_report.StackOutcome
     try:
         with _progress() as step:
-            outcome = measure(configuration, given, simulator.value, waves, step)
+            if isinstance(given, Stack):
+                outcome = stack_report.measure_stack(
+                    configuration, given, simulator.value, waves, step
+                )
+            else:
+                outcome = report.measure(configuration, given, simulator.value, waves, step)
     except SimulationError as error:
         raise typer.Exit(_refuse(str(error), 1)) from None
     if output is not None:
-        tensors.write(output, outcome.y, outcome.cycles, outcome.flags)
-    report = outcome.report
+        write(output, **outcome.arrays())
+    found = outcome.report
     if json_:
-        exact = {"bit_exact": report.bit_exact, "cycle_exact": report.cycle_exact}
-        _print_json(asdict(report) | exact)
+        _print_json(found.to_dict())
     else:
-        Console().print(as_table(report))
-    if not (report.bit_exact and report.cycle_exact):
+        Console().print(*found.as_tables())
+    if not (found.bit_exact and found.cycle_exact):
         raise typer.Exit(1)
 
 
@@ -215,12 +240,14 @@ def doctor_(json_: Json = False) -> None:
 
 
 @app.command()
-def schema() -> None:
+def schema(
+    layers: Annotated[bool, typer.Option("--layers", help="Of layers.toml instead.")] = False,
+) -> None:
     """Prints the JSON schema of configurations, for editors and scripts.
 
     Example: `haan schema > configuration.schema.json`
     """
-    _print_json(Configuration.model_json_schema(by_alias=True))
+    _print_json((LayersFile if layers else Configuration).model_json_schema(by_alias=True))
 
 
 def _configuration(config: Path | None, preset: str | None) -> Configuration:
@@ -233,19 +260,35 @@ def _configuration(config: Path | None, preset: str | None) -> Configuration:
     n_sub = configuration.what.n_sub
     if n_sub is not None:
         _say(
-            f"warning: n_sub = {n_sub}: rows take their statistics from {n_sub} elements; subsampling ruined the model that "
-            "was measured (SmolLM2-135M), whose energy sits in a few channels: check your own model first"
+            f"warning: n_sub = {n_sub}: rows take their statistics from {n_sub} elements; {_RUINED}"
         )
     return configuration
 
 
-def _generate(configuration: Configuration, folder: Path) -> dict[str, Any]:
+def _layers(path: Path, configuration: Configuration) -> LayerTable:
+    """The layers of a file, which the build can do."""
+    table = LayerTable.read(path)
+    table.check(configuration)
+    if table.subsampled:
+        layer, *others = table.subsampled
+        settings = table.settings[layer]
+        more = f" and {len(others)} more" if others else ""
+        _say(
+            f"warning: {_one_line(str(path))}: {table.label(layer)}{more}: n_sub = {settings.samples} of n = {settings.n}; {_RUINED}"
+        )
+    return table
+
+
+def _generate(
+    configuration: Configuration, layers: LayerTable | None, folder: Path
+) -> dict[str, Any]:
     # Imported here: Amaranth takes a moment to load, and no other command needs it at once.
     from . import hdl
     from .register_documents import access, documents
     from .registers import register_map
 
-    verilog = hdl.generate(configuration)
+    records = None if layers is None else layers.records(configuration)
+    verilog = hdl.generate(configuration, records=records)
     texts = documents(configuration)
     manifest = {
         "schema": MANIFEST_SCHEMA,
@@ -279,6 +322,8 @@ def _generate(configuration: Configuration, folder: Path) -> dict[str, Any]:
         },
         "configuration": configuration.to_dict(),
     }
+    if layers is not None:
+        manifest["layers"] = {"digest": layers.digest(), "layer": layers.to_list()}
     for name, text in (
         (VERILOG, verilog),
         *texts.items(),

@@ -12,6 +12,7 @@ import hashlib
 import json
 import re
 import tomllib
+from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -281,11 +282,7 @@ class Configuration(BaseModel):
     @field_validator("schema_", mode="before")
     @classmethod
     def _known_schema(cls, value: Any) -> Any:
-        if isinstance(value, int) and value > SCHEMA:
-            raise ValueError(
-                f"schema = {value} is newer than this version of haan reads ({SCHEMA}); update haan"
-            )
-        return value
+        return require_known_schema(value)
 
     @classmethod
     def from_dict(cls, data: dict[str, Any], origin: str = "configuration") -> "Configuration":
@@ -294,18 +291,12 @@ class Configuration(BaseModel):
             # As JSON, because lists are tuples there even where types are strict: true is no number, and "8" isn't either.
             return cls.model_validate_json(json.dumps(data, default=str), strict=True)
         except ValidationError as error:
-            raise ConfigurationError(f"{origin}: {_sentence(error)}") from None
+            raise ConfigurationError(f"{origin}: {sentence(error)}") from None
 
     @classmethod
     def from_toml(cls, path: str | Path) -> "Configuration":
         """Reads a configuration file."""
-        try:
-            data = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-        except OSError as error:
-            raise ConfigurationError(f"{path}: can't be read: {error.strerror or error}") from None
-        except (ValueError, RecursionError) as error:
-            raise ConfigurationError(f"{path}: is not valid TOML: {error}") from None
-        return cls.from_dict(data, str(path))
+        return cls.from_dict(read_toml(path), str(path))
 
     @classmethod
     def preset(cls, name: str) -> "Configuration":
@@ -334,6 +325,25 @@ class Configuration(BaseModel):
         return type(self).from_dict(data)
 
 
+def read_toml(path: str | Path) -> dict[str, Any]:
+    """A TOML file as plain data; ConfigurationError where it is none."""
+    try:
+        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigurationError(f"{path}: can't be read: {error.strerror or error}") from None
+    except (ValueError, RecursionError) as error:
+        raise ConfigurationError(f"{path}: is not valid TOML: {error}") from None
+
+
+def require_known_schema(value: Any) -> Any:
+    """Refuses the version of a file that is newer than this of haan."""
+    if isinstance(value, int) and value > SCHEMA:
+        raise ValueError(
+            f"schema = {value} is newer than this version of haan reads ({SCHEMA}); update haan"
+        )
+    return value
+
+
 def presets() -> list[str]:
     """Names of the presets."""
     folder = resources.files("haan").joinpath("presets")
@@ -344,13 +354,20 @@ def presets() -> list[str]:
     )
 
 
-def _sentence(error: ValidationError) -> str:
+def sentence(
+    error: ValidationError,
+    fields: str = "the configuration",
+    place: Callable[[tuple[int | str, ...]], str] = lambda loc: ".".join(map(str, loc)),
+) -> str:
+    """What is wrong with given data. `fields`: whose they are; `place` names one by where it stands."""
     parts = []
     for fault in error.errors():
-        where = ".".join(str(part) for part in fault["loc"])
+        where = place(fault["loc"])
         message = fault["msg"].removeprefix("Value error, ")
         if fault["type"] == "extra_forbidden":
-            message = f"{where} is not a field of the configuration"
+            message = f"{where} is not a field of {fields}"
+        elif fault["type"] == "missing":
+            message = f"{where} is missing"
         elif fault["type"] == "value_error":
             message = f"{where}: {message}" if where else message
         else:

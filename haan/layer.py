@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from .config import FORMATS, Configuration, ConfigurationError, _sentence
+from .config import FORMATS, Configuration, ConfigurationError, sentence
 from .formats import INT8
 from .numerics import VARIANCE_BITS, Numerics, clog2
 
@@ -18,13 +18,16 @@ Scale = Annotated[float, Field(ge=2.0**-126, le=3.4028235e38, allow_inf_nan=Fals
 
 def float32_bits(value: float) -> int:
     """IEEE 754 binary32 bits of a number, rounded to nearest even."""
-    return int.from_bytes(struct.pack(">f", value), "big")
+    try:
+        return int.from_bytes(struct.pack(">f", value), "big")
+    except OverflowError:
+        return float32_bits(math.copysign(math.inf, value))
 
 
 class LayerSettings(BaseModel):
     """Settings of one layer. Latched whole when a row's first beat is taken."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     mode: Literal["layernorm", "rmsnorm"] = "layernorm"
     n: Annotated[int, Field(ge=1)]
@@ -113,7 +116,7 @@ class LayerSettings(BaseModel):
         try:
             return cls.model_validate(data)
         except ValidationError as error:
-            raise ConfigurationError(f"layer settings: {_sentence(error)}") from None
+            raise ConfigurationError(f"layer settings: {sentence(error, 'a layer')}") from None
 
     def check(self, configuration: Configuration) -> None:
         """Raises ConfigurationError where the build can't do what the layer asks."""

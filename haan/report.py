@@ -3,8 +3,9 @@
 """What `haan simulate` measures: the generated Verilog on given rows, against the golden model and against float64."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,6 +56,14 @@ class Report:
     def cycle_exact(self) -> bool:
         return not self.mistimed_rows
 
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, for JSON."""
+        return asdict(self) | {"bit_exact": self.bit_exact, "cycle_exact": self.cycle_exact}
+
+    def as_tables(self) -> list[Table]:
+        """For the terminal."""
+        return [as_table(self)]
+
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
@@ -67,6 +76,10 @@ class Outcome:
     """(rows,), from the first input beat to each row's last output beat."""
     flags: NDArray[np.uint16]
     """(rows,), `RowFlag`"""
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """As `haan simulate` writes them."""
+        return {"y": self.y, "cycles": self.cycles, "flags": self.flags}
 
 
 def measure(
@@ -129,15 +142,20 @@ def judge(
         latency_cycles=result.rows[0].latency,
         max_error_ulp=float(errors.max()) if errors.size else None,
         mean_error_ulp=float(errors.mean()) if errors.size else None,
-        flags={
-            flag.name: count
-            for flag in RowFlag
-            if flag.name and (count := int(np.count_nonzero(flags & flag)))
-        },
+        flags=flag_counts(flags),
         different_rows=verdict.different,
         mistimed_rows=verdict.mistimed,
     )
     return Outcome(report, y, last - result.rows[0].in_cycles[0], flags)
+
+
+def flag_counts(flags: NDArray[np.uint16]) -> dict[str, int]:
+    """Flag -> rows that have it, of those that any row has; flags: (rows,)."""
+    return {
+        flag.name: count
+        for flag in RowFlag
+        if flag.name and (count := int(np.count_nonzero(flags & flag)))
+    }
 
 
 def as_table(report: Report) -> Table:

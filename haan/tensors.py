@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The HAAN developers
 # SPDX-License-Identifier: Apache-2.0
-"""The tensors that `haan simulate` reads and writes, as .npz files."""
+"""The tensors that `haan simulate` reads, from .npz or .safetensors files, and writes, as .npz files."""
 
 import lzma
 import struct
@@ -10,13 +10,14 @@ import zipfile
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .config import Configuration, ConfigurationError
 from .layer import LayerSettings
+from .tools import tool
 
 Array = NDArray[Any]
 
@@ -55,7 +56,7 @@ class Tensors:
         Numbers are float16, or float32 with values that the build's format holds exactly. Raises ConfigurationError with the file's
         name for anything else.
         """
-        arrays = _load(path)
+        arrays = load(path)
         try:
             return cls._checked(arrays, configuration)
         except ConfigurationError as error:
@@ -70,24 +71,29 @@ class Tensors:
             )
         what = configuration.what
         for name in FORMATS:
-            if name in arrays and _scalar(name, arrays[name]) not in what.formats:
+            if name in arrays and scalar(name, arrays[name]) not in what.formats:
                 raise ConfigurationError(
-                    f"{name} = {_scalar(name, arrays[name])!r}, but this build has formats = {list(what.formats)}"
+                    f"{name} = {scalar(name, arrays[name])!r}, but this build has formats = {list(what.formats)}"
                 )
-        x = _rows(arrays)
+        if "x" not in arrays:
+            there = ", ".join(arrays) or "none"
+            raise ConfigurationError(f"array x (rows, N) is missing; arrays in the file: {there}")
+        x = rows_array("x", arrays["x"])
         n = x.shape[1]
-        given = {name: _scalar(name, arrays[name]) for name in SETTINGS if name in arrays}
+        given = {name: scalar(name, arrays[name]) for name in SETTINGS if name in arrays}
         n_sub = given.get("n_sub", what.n_sub)
         if isinstance(n_sub, int) and n_sub > n:
             raise ConfigurationError(
                 f"n_sub = {n_sub} elements should enter the statistics, but a row of x has only {n}"
             )
         gamma, beta = (
-            _parameter(name, arrays[name], n, what.parameter_format) if name in arrays else None
+            parameter_array(name, arrays[name], n, what.parameter_format)
+            if name in arrays
+            else None
             for name in ("gamma", "beta")
         )
         one_plus_gamma = bool(
-            _scalar("one_plus_gamma", arrays.get("one_plus_gamma", np.array(False)))
+            scalar("one_plus_gamma", arrays.get("one_plus_gamma", np.array(False)))
         )
         if one_plus_gamma and not what.one_plus_gamma:
             raise ConfigurationError(
@@ -102,72 +108,98 @@ class Tensors:
         return cls(x, gamma, beta, one_plus_gamma, settings)
 
 
-def write(path: Path, y: Array, cycles: Array, flags: Array) -> None:
+def write(path: Path, **arrays: Array) -> None:
     """Writes an .npz file under exactly this name; raises ConfigurationError if it can't.
 
-    y (rows, N); cycles (rows,), from the first input beat to each row's last output beat; flags (rows,), `haan.flags.RowFlag`.
+    For rows: y (rows, N); cycles (rows,), from the first input beat to each row's last output beat; flags (rows,),
+    `haan.flags.RowFlag`. For layers K of a stack the same as y.K, cycles.K and flags.K.
     """
     try:
         with path.open("wb") as file:
-            np.savez(file, y=y, cycles=cycles, flags=flags)
+            np.savez(file, **cast(dict[str, Any], arrays))
     except OSError as error:
         raise ConfigurationError(f"{path}: can't be written: {error.strerror or error}") from None
 
 
-def _load(path: Path) -> dict[str, Array]:
+def load(path: Path) -> dict[str, Array]:
+    """The arrays of a file; a name that ends with .safetensors tells the one format, any other is .npz."""
+    kind = "safetensors" if path.suffix == ".safetensors" else "npz"
     try:
-        with path.open("rb") as file:
-            if not zipfile.is_zipfile(file):
-                raise ValueError("it is not a zip archive")
-            with zipfile.ZipFile(file) as archive:
-                size = sum(member.file_size for member in archive.infolist())
-            if size > LARGEST_FILE:
-                raise ValueError(f"unpacked it has {size} bytes, more than {LARGEST_FILE}")
-            file.seek(0)
-            with (
-                warnings.catch_warnings(action="ignore"),  # What numpy reads nevertheless is good.
-                np.load(file, allow_pickle=False) as members,
-            ):
-                for name in members.files:
-                    if members.files.count(name) > 1:
-                        raise ValueError(f"{name!r} is in it more than once")
-                arrays = {name: members[name] for name in members.files}
-        for name, array in arrays.items():
-            if not isinstance(array, np.ndarray):
-                raise ValueError(f"{name!r} in it is not an array")
+        return _safetensors(path) if kind == "safetensors" else _npz(path)
     except OSError as error:
         raise ConfigurationError(f"{path}: can't be read: {error.strerror or error}") from None
     except _UNSOUND as error:
-        raise ConfigurationError(f"{path}: is not a sound .npz file: {error}") from None
+        raise ConfigurationError(f"{path}: is not a sound .{kind} file: {error}") from None
+
+
+def _npz(path: Path) -> dict[str, Array]:
+    with path.open("rb") as file:
+        if not zipfile.is_zipfile(file):
+            raise ValueError("it is not a zip archive")
+        with zipfile.ZipFile(file) as archive:
+            size = sum(member.file_size for member in archive.infolist())
+        if size > LARGEST_FILE:
+            raise ValueError(f"unpacked it has {size} bytes, more than {LARGEST_FILE}")
+        file.seek(0)
+        with (
+            warnings.catch_warnings(action="ignore"),  # What numpy reads nevertheless is good.
+            np.load(file, allow_pickle=False) as members,
+        ):
+            for name in members.files:
+                if members.files.count(name) > 1:
+                    raise ValueError(f"{name!r} is in it more than once")
+            arrays = {name: members[name] for name in members.files}
+    for name, array in arrays.items():
+        if not isinstance(array, np.ndarray):
+            raise ValueError(f"{name!r} in it is not an array")
     return arrays
 
 
-def _scalar(name: str, array: Array) -> Any:
+def _safetensors(path: Path) -> dict[str, Array]:
+    try:
+        from safetensors import SafetensorError
+        from safetensors.numpy import load as loaded
+    except ImportError:
+        raise ConfigurationError(
+            f"{path}: safetensors is not installed; this installs it: {tool('safetensors').install}"
+        ) from None
+    with path.open("rb") as file:
+        data = file.read(LARGEST_FILE + 1)
+    if len(data) > LARGEST_FILE:
+        raise ValueError(f"it has more than {LARGEST_FILE} bytes")
+    try:
+        return loaded(data)
+    except SafetensorError as error:
+        raise ValueError(error) from None
+    except KeyError as error:
+        raise ValueError(f"numpy has no type {error}; save as F16 or F32") from None
+
+
+def scalar(name: str, array: Array) -> Any:
+    """The value of an array without axes."""
     if array.ndim:
         raise ConfigurationError(f"{name} has shape {array.shape}, but must be a scalar")
     return array.item()
 
 
-def _rows(arrays: dict[str, Array]) -> NDArray[np.float16]:
-    if "x" not in arrays:
-        there = ", ".join(arrays) or "none"
-        raise ConfigurationError(f"array x (rows, N) is missing; arrays in the file: {there}")
-    x = arrays["x"]
+def rows_array(name: str, x: Array) -> NDArray[np.float16]:
+    """Rows as FP16; ConfigurationError if they are no (rows, N) of FP16 values."""
     if x.ndim != 2 or not x.size:
         raise ConfigurationError(
-            f"x has shape {x.shape}, but must be (rows, N) with at least one row and one element"
+            f"{name} has shape {x.shape}, but must be (rows, N) with at least one row and one element"
         )
-    _require_float("x", x)
+    _require_float(name, x)
     half = _half(x)
     where = _differs(x, half)
     if where is not None:
         raise ConfigurationError(
-            f"x{list(where)} = {x[where]} is not an FP16 value; round x yourself: x.astype(numpy.float16)"
+            f"{name}{list(where)} = {x[where]} is not an FP16 value; round {name} yourself: {name}.astype(numpy.float16)"
         )
     return half
 
 
-def _parameter(name: str, array: Array, n: int, parameter_format: str) -> Array:
+def parameter_array(name: str, array: Array, n: int, parameter_format: str) -> Array:
+    """Gamma or beta in the build's format; ConfigurationError if they are no (N,) of its values."""
     if array.shape != (n,):
         raise ConfigurationError(
             f"{name} has shape {array.shape}, but must be ({n},) as a row of x"

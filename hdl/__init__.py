@@ -6,6 +6,7 @@ from typing import Literal
 
 from ..config import Configuration
 from .axi import HaanAxi, axi_ports
+from .control import Records
 from .core import Core, core_ports
 from .emit import emit
 from .inverse_sqrt import InverseSqrtUnit
@@ -25,9 +26,14 @@ UNITS = {
 """The units that `generate_unit` makes a top module of."""
 
 
-def generate(configuration: Configuration, top: Top = "haan_axi") -> str:
-    """Verilog of the accelerator with this top module. The same configuration gives the same bytes."""
-    made = HaanAxi(configuration) if top == "haan_axi" else Core(configuration)
+def generate(
+    configuration: Configuration, top: Top = "haan_axi", records: Records | None = None
+) -> str:
+    """Verilog of the accelerator with this top module. The same arguments give the same bytes.
+
+    `records`, for `haan_axi` alone: layers that exist from the start (`haan.layers.LayerTable.records`).
+    """
+    made = HaanAxi(configuration, records) if top == "haan_axi" else Core(configuration)
     return emit(made, top)
 
 

@@ -11,7 +11,7 @@ from amaranth.lib.wiring import In
 from ..config import Configuration
 from ..flags import ERROR_BITS
 from ..formats import FP32
-from .control import Control
+from .control import Control, Records
 from .core import Core, members
 from .emit import Shared
 from .registers import AXI_LITE, pass_on
@@ -63,10 +63,15 @@ class HaanAxi(wiring.Component):
     Rows: `docs/numerics.md`, sections 9 and 10. The settings of a row are those that stand in the layer table in the cycle in which its
     first beat is taken. Latency: that of the core; with a narrow bus one cycle more for either stream, and the time to collect the row's
     last beat.
+
+    Parameters
+    ----------
+    records : layers that exist from the start; all others are written over AXI4-Lite
     """
 
-    def __init__(self, configuration: Configuration) -> None:
+    def __init__(self, configuration: Configuration, records: Records | None = None) -> None:
         self.configuration = configuration
+        self.records = records
         self.what, self.how = configuration.what, configuration.how
         ports = axi_ports(configuration)
         super().__init__(members(ports))
@@ -79,7 +84,7 @@ class HaanAxi(wiring.Component):
         domain.clk = self.aclk
         m.d.comb += domain.rst.eq(~self.aresetn)
         m.submodules.core = core = Shared(Core, self.configuration)
-        m.submodules.control = control = Control(self.configuration)
+        m.submodules.control = control = Control(self.configuration, self.records)
         pass_on(m, control, self, "s_axil_")
         self._watch(m, core, control)
         self._take(m, core, control)

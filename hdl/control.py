@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The control plane: registers, layer table, writing of gamma and beta, counters."""
 
+from collections.abc import Mapping
+
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.memory import Memory
@@ -17,6 +19,9 @@ from .framer import eps_works, last_sample
 from .int8 import formats_work
 from .predictor import prediction_works
 from .registers import AXI_LITE, RegisterBlock, pass_on
+
+Records = Mapping[int, Mapping[str, int]]
+"""Layer -> its record (`haan.layer.LayerSettings.record`)."""
 
 
 def pick(bits: Value, index: Value) -> Value:
@@ -105,6 +110,10 @@ class Validator(wiring.Component):
 class LayerTable(wiring.Component):
     """The settings of all layers. Commits take `Validator.LATENCY` cycles and one, loads two.
 
+    Parameters
+    ----------
+    records : entries that exist from the start. After a reset those of them exist that were never written.
+
     Members
     -------
     id, entry : the entry of a layer, in the same cycle. Without `valid`, `gamma`, `beta`, `keep_isd` and `skip` are 0.
@@ -113,8 +122,9 @@ class LayerTable(wiring.Component):
     load_write, load_layer : the entry of a layer is wanted; load_ack, load_error, loaded : it is there, or there is no such layer
     """
 
-    def __init__(self, configuration: Configuration) -> None:
+    def __init__(self, configuration: Configuration, records: Records | None = None) -> None:
         self.configuration = configuration
+        self.records = records or {}
         self.layout = table_layout(configuration)
         super().__init__(
             {
@@ -136,12 +146,14 @@ class LayerTable(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         depth = 1 << self.configuration.what.id_bits
-        m.submodules.memory = memory = Memory(shape=self.layout, depth=depth, init=[])
+        init = [self.records.get(layer, {}) for layer in range(depth)] if self.records else []
+        m.submodules.memory = memory = Memory(shape=self.layout, depth=depth, init=init)
         look = memory.read_port(domain="comb")
         # A memory can't be cleared by a reset; these bits of its entries can.
         self.valid, self.skipped = Signal(depth), Signal(depth)
+        self._begin()
         entry = look.data
-        valid = pick(self.valid, self.id)
+        valid = pick(self.exist, self.id)
         m.d.comb += [
             look.addr.eq(self.id),
             self.entry.eq(entry),
@@ -155,6 +167,18 @@ class LayerTable(wiring.Component):
         self._load(m, memory)
         return m
 
+    def _begin(self) -> None:
+        """Which layers exist, and which of them skip."""
+        self.exist: Value = self.valid
+        self.skip: Value = self.skipped
+        if self.records:
+            # A reset can't bring back what was overwritten: an entry is the first one only until it is written.
+            there = sum(1 << layer for layer in self.records)
+            skips = sum(record["skip"] << layer for layer, record in self.records.items())
+            self.first = Signal(len(self.valid), init=there, reset_less=True)
+            self.exist = self.valid | self.first
+            self.skip = self.skipped | (self.first & skips)
+
     def _commit(self, m: Module, memory: Memory) -> None:
         what, shadow = self.configuration.what, self.shadow
         m.submodules.validator = validator = Validator(self.configuration)
@@ -166,7 +190,7 @@ class LayerTable(wiring.Component):
             m.d.sync += layer.eq(self.commit_layer)
         number, anchor = layer[: what.id_bits], shadow.anchor[: what.id_bits]
         is_anchor = (shadow.anchor < what.layers) & (anchor != number)
-        is_anchor &= ~pick(self.skipped, anchor)
+        is_anchor &= ~pick(self.skip, anchor)
         exists, follows = Signal(reset_less=True), Signal(reset_less=True)
         m.d.sync += [exists.eq(layer < what.layers), follows.eq(~shadow.skip | is_anchor)]
         works = exists & (~shadow.valid | (validator.works & follows))
@@ -180,6 +204,8 @@ class LayerTable(wiring.Component):
         ]
         put(m, self.valid, number, write.en, shadow.valid)
         put(m, self.skipped, number, write.en, shadow.valid & shadow.skip)
+        if self.records:
+            put(m, self.first, number, write.en, Const(0, 1))
 
     def _load(self, m: Module, memory: Memory) -> None:
         what = self.configuration.what
@@ -197,7 +223,7 @@ class LayerTable(wiring.Component):
         m.d.sync += [
             self.load_ack.eq(self.load_write),
             exists.eq(self.load_layer < what.layers),
-            valid.eq(pick(self.valid, number)),
+            valid.eq(pick(self.exist, number)),
         ]
 
 
@@ -250,6 +276,10 @@ class SlotsInFlight(wiring.Component):
 class Control(wiring.Component):
     """Registers, layer table, parameter writes and counters beside the two streams, which it watches at the outside.
 
+    Parameters
+    ----------
+    records : layers that exist from the start
+
     Members
     -------
     aw*, w*, b*, ar*, r* : AXI4-Lite
@@ -260,8 +290,9 @@ class Control(wiring.Component):
     sum_active, root_active : counted; isd_clear, isd_clearing : of the core (without skipping unused)
     """
 
-    def __init__(self, configuration: Configuration) -> None:
+    def __init__(self, configuration: Configuration, records: Records | None = None) -> None:
         self.configuration = configuration
+        self.records = records
         self.what = configuration.what
         super().__init__(
             AXI_LITE
@@ -295,7 +326,7 @@ class Control(wiring.Component):
         m = Module()
         m.submodules.registers = block = RegisterBlock(self.configuration)
         pass_on(m, block, self)
-        m.submodules.layers = layers = LayerTable(self.configuration)
+        m.submodules.layers = layers = LayerTable(self.configuration, self.records)
         m.d.comb += [layers.id.eq(self.in_id), self.entry.eq(layers.entry)]
         self._connect_table(m, block, layers)
         begins, ends, row, left = self._watch(m, block)

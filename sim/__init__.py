@@ -10,7 +10,7 @@ result.rows[0].out_cycles      # the cycle in which each of its beats left
 """
 
 from .core import simulate_core
-from .rows import ParameterVector, Row, RowResult, SimulationResult, StallPattern
+from .rows import ParameterVector, Row, RowResult, Schedule, SimulationResult, StallPattern
 from .runner import SimulationError, Simulator
 from .top import simulate
 from .vectors import run_vectors
@@ -20,6 +20,7 @@ __all__ = [
     "ParameterVector",
     "Row",
     "RowResult",
+    "Schedule",
     "SimulationError",
     "SimulationResult",
     "Simulator",

@@ -46,7 +46,7 @@ class StallPattern:
                 f"stall busy = {self.busy} of period = {self.period}: allowed is 0 ≤ busy < period"
             )
 
-    def schedule(self, seed: int) -> NDArray[np.bool_]:
+    def schedule(self, seed: int) -> Willing:
         """Per cycle, whether the side is willing; to be repeated without end. At least one cycle is True."""
         if self.period:
             return np.arange(self.period) >= self.busy
@@ -57,6 +57,17 @@ class StallPattern:
         willing = np.repeat(bursts, random.integers(1, 2 * self.burst, _SCHEDULE_CYCLES))
         willing[0] = True
         return willing
+
+
+@dataclass(frozen=True, eq=False)
+class Schedule:
+    """In which cycles a side of a stream is willing to move a beat, each by itself; repeated without end. At least one is True."""
+
+    willing: Willing
+
+    def schedule(self, seed: int) -> Willing:
+        """As of a `StallPattern`."""
+        return self.willing
 
 
 FLOWING = StallPattern()
@@ -177,6 +188,8 @@ class SimulationResult:
     sink: NDArray[np.bool_]
     ready_from: int
     """The first cycle in which `s_axis_tready` could be high."""
+    registers: Mapping[str, int] = field(default_factory=dict)
+    """Register -> its value after the last row, of those that were to be read."""
 
 
 def _element_bits(values: ArrayLike, what: str) -> Elements:

@@ -8,13 +8,15 @@ from typing import Any
 
 from ..config import Configuration, ConfigurationError
 from ..layer import LayerSettings
+from ..registers import register_map
 from . import runner
 from .core import generated
-from .jobs import AxiJob, AxiRecord, BusAccess
+from .jobs import AxiJob, AxiRecord, BusAccess, Moment
 from .rows import (
     FLOWING,
     ParameterVector,
     Row,
+    Schedule,
     SimulationResult,
     StallPattern,
     row_beats,
@@ -32,13 +34,14 @@ def simulate(
     parameters: Sequence[ParameterVector] = (),
     *,
     simulator: Simulator = "verilator",
-    source_idle: StallPattern = FLOWING,
-    sink_stall: StallPattern = FLOWING,
+    source_idle: StallPattern | Schedule = FLOWING,
+    sink_stall: StallPattern | Schedule = FLOWING,
     seed: int = 0,
     waves: Path | None = None,
     optimized: bool = False,
     build_root: Path | None = None,
     verilog: str | None = None,
+    registers: Sequence[str] = (),
 ) -> SimulationResult:
     """Runs rows through the generated `haan_axi`, back to back.
 
@@ -51,6 +54,7 @@ def simulate(
     optimized : for long runs: Verilator takes longer to build, and half as long a cycle
     build_root : folder that keeps compiled Verilog (default: in the user's cache)
     verilog : text to simulate instead of what `haan.hdl.generate` gives for the configuration
+    registers : names of those that are read after the last row
 
     Raises ConfigurationError for rows or parameters that the build can't take, and SimulationError if the hardware broke a rule: VALID
     and payload hold until READY, VALID and READY are low in reset, no unknown bit, one packet a row, no hang, no write refused.
@@ -59,7 +63,9 @@ def simulate(
     common = stream_fields(configuration, rows, source, sink)
     beats = [beat for row in rows for beat in row_beats(configuration, row)]
     setup = _setup(configuration, layers_of(rows), parameters)
-    job = AxiJob(beats=beats, setup=setup, **common)
+    reads = [BusAccess(register_map(configuration)[name].address) for name in registers]
+    after = [Moment(reads, beats=len(beats), packets=len(rows))] if reads else []
+    job = AxiJob(beats=beats, setup=setup, moments=after, **common)
     made = build_top(
         configuration,
         simulator,
@@ -77,8 +83,10 @@ def simulate(
         raise SimulationError(
             f"{len(refused)} register writes were refused, the first to address {refused[0]}"
         )
+    answers = record.answers[0] if reads else []
+    words = dict(zip(registers, (data for _, data, _ in answers), strict=True))
     # Right after a reset, without writes in between, TREADY still is low.
-    return SimulationResult(results, source, sink, int(not setup))
+    return SimulationResult(results, source, sink, int(not setup), words)
 
 
 def build_top(

@@ -11,6 +11,7 @@ from ..config import FORMATS, Configuration
 from ..formats import INT8
 from ..golden import (
     IsdMemory,
+    OutputRow,
     Packet,
     ReceivedRow,
     Slot,
@@ -57,6 +58,42 @@ def judge(
     memory: IsdMemory | None = None,
 ) -> Verdict:
     """The same with what each row's record asks for (`accepted_settings`), what the slots hold, and the ISDs kept of rows before."""
+    answers, packets = _foreseen(configuration, rows, settings, slots, memory)
+    moves = passages(configuration, packets, result.source, result.sink, result.ready_from)
+    different, mistimed, sentence = [], [], ""
+    for index, (row, got, answer, move) in enumerate(
+        zip(rows, result.rows, answers, moves, strict=True)
+    ):
+        wrong = _difference(row, got, answer.bits, answer.flags)
+        late = (got.in_cycles, got.out_cycles) != (move.in_cycles, move.out_cycles)
+        if wrong:
+            different.append(index)
+        if late:
+            mistimed.append(index)
+            wrong = wrong or (
+                f"beats moved in at {got.in_cycles}, out at {got.out_cycles}, "
+                f"but {move.in_cycles}, {move.out_cycles} is right"
+            )
+        if wrong and not sentence:
+            sentence = f"row {index}, {settings[index]}: {wrong}"
+    return Verdict(different, mistimed, sentence)
+
+
+def foreseen(
+    configuration: Configuration, rows: Sequence[Row], parameters: Sequence[ParameterVector]
+) -> list[Packet]:
+    """What the cycles of rows depend on, as golden sees it before any simulation."""
+    settings = _settings(configuration, rows)
+    return _foreseen(configuration, rows, settings, slots(configuration, parameters), None)[1]
+
+
+def _foreseen(
+    configuration: Configuration,
+    rows: Sequence[Row],
+    settings: Sequence[LayerSettings | None],
+    slots: Mapping[int, Slot],
+    memory: IsdMemory | None,
+) -> tuple[list[OutputRow], list[Packet]]:
     how = configuration.how
     parts = [row.packet(how.bus // 2) for row in rows]
     received = [
@@ -76,24 +113,7 @@ def judge(
             rows, parts, settings, received, answers, strict=True
         )
     ]
-    moves = passages(configuration, packets, result.source, result.sink, result.ready_from)
-    different, mistimed, sentence = [], [], ""
-    for index, (row, got, answer, move) in enumerate(
-        zip(rows, result.rows, answers, moves, strict=True)
-    ):
-        wrong = _difference(row, got, answer.bits, answer.flags)
-        late = (got.in_cycles, got.out_cycles) != (move.in_cycles, move.out_cycles)
-        if wrong:
-            different.append(index)
-        if late:
-            mistimed.append(index)
-            wrong = wrong or (
-                f"beats moved in at {got.in_cycles}, out at {got.out_cycles}, "
-                f"but {move.in_cycles}, {move.out_cycles} is right"
-            )
-        if wrong and not sentence:
-            sentence = f"row {index}, {settings[index]}: {wrong}"
-    return Verdict(different, mistimed, sentence)
+    return answers, packets
 
 
 def slots(configuration: Configuration, parameters: Sequence[ParameterVector]) -> dict[int, Slot]:

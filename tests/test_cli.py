@@ -11,14 +11,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
-from haan import __version__, report
+from haan import __version__, hdl, report, stack_report
 from haan.cli import main
 from haan.config import Configuration, presets
+from haan.estimate import multiplier_counts
 from haan.flags import RowFlag
 from haan.golden import Packet, normalize, passages
 from haan.latency import core_latency
 from haan.layer import LayerSettings
+from haan.layers import LayersFile, LayerTable
 from haan.register_documents import documents
 from haan.sim import RowResult, SimulationError, SimulationResult
 from haan.tensors import Tensors
@@ -130,10 +133,33 @@ def test_generate_gives_the_same_bytes_for_file_and_preset(tmp_path):
 
 @pytest.mark.parametrize("name", [*presets()])
 def test_a_preset_warns_exactly_where_it_subsamples(tmp_path, capsys, name, monkeypatch):
-    monkeypatch.setattr("haan.hdl.generate", lambda configuration: "")
+    monkeypatch.setattr("haan.hdl.generate", lambda configuration, **options: "")
     assert main(["generate", "--preset", name, "-o", str(tmp_path)]) == 0
     warned = "warning: n_sub = 256" in capsys.readouterr().err
     assert warned == (name == "u280-32x512")
+
+
+def save_layers(folder, text="[[layer]]\nn = 24\nname = '[norm]'\n[[layer]]\nn = 16\n"):
+    path = folder / "layers.toml"
+    path.write_text(text)
+    return str(path)
+
+
+def test_generate_with_layers(tmp_path, capsys):
+    layers = save_layers(tmp_path)
+    for name, more in (("plain", []), ("layers", ["--layers", layers])):
+        assert main(["generate", "--preset", "tiny", "-o", str(tmp_path / name), *more]) == 0
+    manifest, other = (
+        json.loads((tmp_path / name / "manifest.json").read_text("utf-8"))
+        for name in ("layers", "plain")
+    )
+    assert "layers" not in other
+    table = LayerTable.read(layers)
+    assert manifest.pop("layers") == {"digest": table.digest(), "layer": table.to_list()}
+    assert manifest.pop("verilog_sha256") != other.pop("verilog_sha256")
+    assert manifest == other
+    verilog = (tmp_path / "layers" / "haan_axi.v").read_text("utf-8")
+    assert verilog == hdl.generate(TINY, records=table.records(TINY))
 
 
 BAD_COMMANDS = {
@@ -174,6 +200,38 @@ BAD_COMMANDS = {
         "simulate --preset tiny --input {tmp}/rows.npz --waves {tmp}/good.toml/y.vcd",
         "can't be written",
     ),
+    "absent layers": (
+        "generate --preset tiny --layers {tmp}/absent.toml -o {tmp}",
+        "absent.toml: can't be read: No such file",
+    ),
+    "no layers": (
+        "generate --preset tiny --layers {tmp}/good.toml -o {tmp}",
+        "good.toml: there is no [[layer]] table",
+    ),
+    "newer layers": (
+        "generate --preset tiny --layers {tmp}/newer.toml -o {tmp}",
+        "newer.toml: schema: schema = 9 is newer than this version",
+    ),
+    "a configuration as layers": (
+        "generate --preset tiny --layers {tmp}/bad.toml -o {tmp}",
+        "bad.toml: how is not a field of this file; there are: schema, layer",
+    ),
+    "layers of another build": (
+        "generate --preset tiny --layers {tmp}/layers.toml -o {tmp}",
+        "layers.toml: layer 1: n = 100 exceeds this build's max_n = 64",
+    ),
+    "layers of another build, simulated": (
+        "simulate --preset tiny --layers {tmp}/layers.toml --input {tmp}/rows.npz",
+        "layers.toml: layer 1: n = 100 exceeds this build's max_n = 64",
+    ),
+    "input is no safetensors": (
+        "simulate --preset tiny --input {tmp}/text.safetensors",
+        "text.safetensors: is not a sound .safetensors file",
+    ),
+    "BF16 in safetensors": (
+        "simulate --preset tiny --input {tmp}/bf16.safetensors",
+        "numpy has no type 'BF16'; save as F16 or F32",
+    ),
     "unknown command": ("simulat", "No such command 'simulat'"),
     "unknown option": ("generate --presets tiny", "No such option"),
     "too many arguments": ("doctor please", "unexpected extra argument"),
@@ -187,6 +245,11 @@ def test_bad_commands(tmp_path, capsys, command, sentence):
     (tmp_path / "unknown.toml").write_text("[what]\ndepth = 3\n")
     (tmp_path / "bad.toml").write_text("[how]\np_n = 12\n")
     (tmp_path / "newer.toml").write_text("schema = 9\n")
+    save_layers(tmp_path, "[[layer]]\nn = 24\n[[layer]]\nn = 100\n")
+    (tmp_path / "text.safetensors").write_text("x = 1")
+    header = b'{"x": {"dtype": "BF16", "shape": [1, 2], "data_offsets": [0, 4]}}'
+    bf16 = len(header).to_bytes(8, "little") + header + bytes(4)
+    (tmp_path / "bf16.safetensors").write_bytes(bf16)
     save(tmp_path)
     arguments = [word.format(tmp=tmp_path) for word in command.split()]
     assert sentence in refused(capsys, arguments)
@@ -311,6 +374,25 @@ def test_damaged_npz(tmp_path, capsys, damage):
     assert "is not a sound .npz file" in err
 
 
+def test_safetensors_are_as_npz(tmp_path):
+    arrays = {name: value for name, value in GOOD.items() if name in ("x", "gamma", "beta")}
+    save_file(arrays, tmp_path / "rows.safetensors")
+    got = Tensors.read(tmp_path / "rows.safetensors", TINY)
+    want = Tensors.read(Path(save(tmp_path, eps=None, mode=None)), TINY)
+    assert got.settings == want.settings
+    for name in arrays:
+        assert np.array_equal(getattr(got, name), getattr(want, name))
+
+
+def test_without_safetensors_the_command_that_installs_it_is_told(tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "safetensors", None)
+    path = tmp_path / "rows.safetensors"
+    path.write_bytes(b"")
+    err = refused(capsys, ["simulate", "--preset", "tiny", "--input", str(path)])
+    assert "safetensors is not installed; this installs it: " in err
+    assert "-m pip install 'safetensors>=0.5'" in err
+
+
 def test_an_array_alone_is_no_npz(tmp_path, capsys):
     np.save(tmp_path / "rows.npy", ROWS)
     err = refused(capsys, ["simulate", "--preset", "tiny", "--input", str(tmp_path / "rows.npy")])
@@ -360,6 +442,85 @@ def test_mode_is_the_build_s_first_norm_unless_given(tmp_path):
 
 
 # Report of simulate
+
+
+def perfect_stack(configuration, rows, parameters, *, source_idle, registers, **options):
+    """As `perfect`, for rows of several layers without parameters."""
+    assert not parameters
+    source, always = source_idle.schedule(0), np.array([True])
+    layers = [row.settings for row in rows]
+    beats = [Packet(-(-each.n // configuration.how.p_n), each) for each in layers]
+    moves = passages(configuration, beats, source, always)
+    results = []
+    for row, settings, move in zip(rows, layers, moves, strict=True):
+        golden = normalize(np.array([row.bits]), configuration=configuration, eps=settings.eps)
+        label = (RowFlag(int(golden.flags[0])), row.layer, row.token)
+        results.append(RowResult(golden.bits[0], *label, move.in_cycles, move.out_cycles))
+    counts = {"sum_cycles": 100, "roots": len(rows)}
+    found = {name: counts[name] for name in registers}
+    return SimulationResult(results, source, always, ready_from=0, registers=found)
+
+
+def save_stack(folder):
+    path = folder / "stack.npz"
+    np.savez(path, **{"x.0": ROWS, "x.1": ROWS[:, :16]})
+    return str(path)
+
+
+@pytest.fixture
+def wide_terminal(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+
+
+def stack_command(folder):
+    arguments = ["simulate", "--preset", "tiny", "--layers", save_layers(folder)]
+    return [*arguments, "--input", save_stack(folder)]
+
+
+def test_the_report_of_a_stack(tmp_path, capsys, monkeypatch, wide_terminal):
+    monkeypatch.setattr(stack_report, "simulate", perfect_stack)
+    result = tmp_path / "y.npz"
+    command = [*stack_command(tmp_path), "--output", str(result)]
+    assert main([*command, "--json"]) == 0
+    figures = json.loads(capsys.readouterr().out)
+    assert figures["bit_exact"] is figures["cycle_exact"] is True
+    assert figures["exact_effort"] is None and figures["remaining"] == {}
+    assert [layer["name"] for layer in figures["layers"]] == ["[norm]", None]
+    assert [layer["n"] for layer in figures["layers"]] == [24, 16]
+    assert [layer["cycles_per_row"] for layer in figures["layers"]] == [12, 8]
+    effort = figures["effort"]
+    assert (effort["statistics_cycles"], effort["roots"]) == (100, 10)
+    counts = multiplier_counts(TINY)
+    assert effort["multiplier_cycles"] == (
+        counts["statistics"] * 100 + counts["normalization"] * 5 * 20 + counts["row"] * 10
+    )
+    with np.load(result) as output:
+        assert set(output.files) == {
+            f"{kind}.{layer}" for kind in ("y", "flags", "cycles") for layer in (0, 1)
+        }
+        assert np.array_equal(output["y.0"], normalize(ROWS, configuration=TINY).y)
+        assert output["cycles.1"][-1] == effort["cycles"]
+    assert main(command) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "tiny, 2 layers of 5 rows simulated with verilator" in out
+    assert "Whole stack" in out and "Saved" not in out
+    # A name is no markup.
+    assert "[norm]" in out
+
+
+def test_a_stack_that_isn_t_golden_ends_with_1(tmp_path, capsys, monkeypatch, wide_terminal):
+    def wrong(*arguments, **options):
+        result = perfect_stack(*arguments, **options)
+        rows = list(result.rows)
+        rows[7] = replace(rows[7], bits=rows[7].bits ^ 1)
+        return replace(result, rows=rows)
+
+    monkeypatch.setattr(stack_report, "simulate", wrong)
+    assert main([*stack_command(tmp_path), "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["different_rows"] == ["layer 1, token slot 2"]
+    assert main(stack_command(tmp_path)) == 1
+    out = " ".join(capsys.readouterr().out.split())
+    assert "NO: 1 rows differ, the first is layer 1, token slot 2" in out
 
 
 def test_the_report_of_a_perfect_machine(tmp_path, capsys, monkeypatch):
@@ -550,6 +711,11 @@ def test_no_command_shows_the_help(capsys):
 def test_version(capsys):
     assert main(["--version"]) == 0
     assert capsys.readouterr().out == f"{__version__}\n"
+
+
+def test_schema_of_layers(capsys):
+    assert main(["schema", "--layers"]) == 0
+    assert json.loads(capsys.readouterr().out) == LayersFile.model_json_schema(by_alias=True)
 
 
 def test_schema_command(capsys):

@@ -5,6 +5,7 @@
 import logging
 import re
 import runpy
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,8 @@ from pyslang.syntax import SyntaxTree
 from haan.config import Configuration
 from haan.hdl import generate, ports
 from haan.layer import LayerSettings, record_layout
+from haan.layers import LayerTable
+from haan.stack import Stack
 from haan.tensors import Tensors
 
 ROOT = Path(__file__).parents[1]
@@ -110,6 +113,28 @@ def test_real_rows_are_input_of_the_demo_s_builds(tmp_path):
     assert bert.x.shape == (6, 384)
     assert (bert.settings.mode, bert.settings.affine) == ("layernorm", "gamma+beta")
     assert bert.settings.eps == 1e-12
+
+
+def test_the_stack_is_input_of_its_build(tmp_path):
+    runpy.run_path(str(EXAMPLES / "smollm2_stack.py"))["main"](tmp_path)
+    build = Configuration.from_toml(EXAMPLES / "smollm2_stack.toml")
+    table = LayerTable.read(tmp_path / "smollm2_layers.toml")
+    stack = Stack.read(tmp_path / "smollm2_stack.npz", table, build)
+    assert {layer: x.shape for layer, x in stack.x.items()} == dict.fromkeys(range(61), (8, 576))
+    skipped = {layer: each for layer, each in table.settings.items() if each.skip}
+    assert list(skipped) == list(range(3, 60, 2))
+    for layer, each in skipped.items():
+        assert each.anchor == layer - 1
+        assert each.guard_low < each.guard_high and 0.7 < each.ratio < 1
+    # What the documents show of it.
+    (example,) = re.findall(
+        r"```toml\n(.*?)```", (ROOT / "docs" / "layers.md").read_text("utf-8"), re.DOTALL
+    )
+    shown = LayerTable.from_dict(tomllib.loads(example))
+    assert shown.names == {layer: table.names[layer] for layer in range(4)}
+    assert shown.settings[3].ratio == pytest.approx(skipped[3].ratio, rel=1e-3)
+    assert shown.settings[3].guard_low == pytest.approx(skipped[3].guard_low, rel=1e-2)
+    assert shown.settings[3].guard_high == pytest.approx(skipped[3].guard_high, rel=1e-2)
 
 
 def test_the_example_build_is_ecp5_but_for_its_parameters():

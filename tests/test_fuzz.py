@@ -21,13 +21,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from haan import report
+from haan import report, stack_report
 from haan.cli import main
 from haan.config import Configuration, ConfigurationError
-from haan.golden import Packet, ReceivedRow, passages, row_outputs
+from haan.golden import ReceivedRow, passages, row_outputs
 from haan.layer import LayerSettings, record_layout
-from haan.sim import RowResult, SimulationResult
-from haan.sim.verdict import slots
+from haan.sim import RowResult, SimulationResult, StallPattern
+from haan.sim.verdict import foreseen, slots
 
 QUICK, ALL = 300, 10_000
 SECONDS = 20
@@ -48,6 +48,8 @@ max_n = 64
 layers = 2
 slots = 2
 token_slots = 16
+skipping = true
+anchors = 1
 [how]
 p_d = 2
 p_n = 4
@@ -68,6 +70,25 @@ stride = 2
 affine = "gamma"
 slot = 1
 cast_before_gamma = false
+"""
+LAYERS = """schema = 1
+[[layer]]
+layer = 0
+name = "first"
+mode = "rmsnorm"
+n = 24
+affine = "gamma"
+slot = 1
+keep_isd = true
+[[layer]]
+n = 24
+eps = 1e-6
+skip = true
+anchor = 0
+ratio = 0.5
+guard_low = 0.25
+guard_high = 4
+guard_action = "exact"
 """
 VALUES = [
     *("0", "-1", "1", "3", "65537", "9" * 30, "-" + "9" * 30, "1" * 5000, "0x7fffffffffffffff"),
@@ -135,6 +156,8 @@ KINDS = ["<f2", ">f2", "<f4", ">f4", "<f8", "<i2", "<u2", "|O", "<c8", "<U8", "<
 KINDS += ["<f3", "", "<U999999999", "(2,)<f2", "x" * 50]
 NAMES = ["x", "", "gama", "../x", "a\nb", "eps", "n_sub", "first", "stride", "mode", "format"]
 NAMES += ["out_format", "one_plus_gamma", "cast_before_gamma", "é" * 200]
+NAMES += ["x.0", "x.2", "x.00", "gamma.0", "gamma.1", "beta.0", "tokens"]
+STACK: dict[str, Any] = {"x.0": ROWS, "x.1": ROWS, "gamma.0": PARAMETERS, "tokens": np.arange(3)}
 
 
 def npy(values: Any, shape: str, kind: str, fortran: bool) -> bytes:
@@ -145,10 +168,10 @@ def npy(values: Any, shape: str, kind: str, fortran: bool) -> bytes:
     )
 
 
-def spoil_npz(chance: random.Random) -> bytes:
+def spoil_npz(chance: random.Random, arrays: dict[str, Any] = ARRAYS) -> bytes:
     """Arrays of other types and shapes, scalars, headers that lie, names; or bytes."""
     members = []
-    for name, values in ARRAYS.items():
+    for name, values in arrays.items():
         file = io.BytesIO()
         np.save(file, values)
         members.append((f"{name}.npy", file.getvalue()))
@@ -186,17 +209,19 @@ def spoil_npz(chance: random.Random) -> bytes:
 
 def golden_machine(configuration, rows, parameters, **options):
     """Stands for the simulator."""
-    packets = [ReceivedRow(*row.packet(configuration.how.p_n)) for row in rows]
+    p_n = configuration.how.p_n
+    packets = [ReceivedRow.collected(*row.packet(p_n), p_n, row.token) for row in rows]
     layers = [row.settings for row in rows]
     answers = row_outputs(packets, layers, configuration, slots(configuration, parameters))
-    beats = [Packet(len(p.data), layer) for p, layer in zip(packets, layers, strict=True)]
+    source = options.get("source_idle", StallPattern()).schedule(0)
     always = np.array([True])
-    moves = passages(configuration, beats, always, always)
+    moves = passages(configuration, foreseen(configuration, rows, parameters), source, always)
     results = [
         RowResult(out.bits, out.flags, row.layer, row.token, move.in_cycles, move.out_cycles)
         for row, out, move in zip(rows, answers, moves, strict=True)
     ]
-    return SimulationResult(results, always, always, ready_from=0)
+    registers = dict.fromkeys(options.get("registers", ()), 1)
+    return SimulationResult(results, source, always, ready_from=0, registers=registers)
 
 
 @contextmanager
@@ -241,20 +266,31 @@ def fuzz(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Counter[int]:
     """Spoilt files of a kind; how many ended with which status."""
-    monkeypatch.setattr("haan.hdl.generate", lambda configuration: "")
+    monkeypatch.setattr("haan.hdl.generate", lambda configuration, **options: "")
     monkeypatch.setattr(report, "simulate", golden_machine)
+    monkeypatch.setattr(stack_report, "simulate", golden_machine)
     found: Counter[int] = Counter()
     (folder / "build.toml").write_text(BUILD)
+    (folder / "layers.toml").write_text(LAYERS)
+    np.savez(folder / "stack.npz", **STACK)
     for seed in range(count):
         chance, made = random.Random(f"{kind} {seed}"), folder / f"made{seed}"
-        path = folder / f"input.{kind}"
+        path, build = folder / f"input.{kind}", str(folder / "build.toml")
         if kind == "toml":
             path.write_bytes(spoil_toml(BUILD, chance))
             arguments = ["generate", str(path), "-o", str(made)]
+        elif kind == "layers" and seed % 2:
+            path.write_bytes(spoil_toml(LAYERS, chance))
+            arguments = ["generate", build, "--layers", str(path), "-o", str(made)]
         else:
-            path.write_bytes(spoil_npz(chance))
-            arguments = ["simulate", str(folder / "build.toml"), "--input", str(path)]
-            arguments += ["--output", str(made)]
+            layers, rows = str(folder / "layers.toml"), str(path)
+            if kind == "layers":
+                path.write_bytes(spoil_toml(LAYERS, chance))
+                layers, rows = str(path), str(folder / "stack.npz")
+            else:
+                path.write_bytes(spoil_npz(chance, STACK if kind == "stack" else ARRAYS))
+            arguments = ["simulate", build, "--input", rows, "--output", str(made)]
+            arguments += ["--layers", layers] * (kind != "npz")
         try:
             found[ends(arguments, made, capsys)] += 1
         except BaseException as error:
@@ -263,8 +299,8 @@ def fuzz(
     return found
 
 
-@pytest.mark.parametrize("kind", ["toml", "npz"])
-@pytest.mark.parametrize("count", [QUICK, pytest.param(ALL // 2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", ["toml", "npz", "layers", "stack"])
+@pytest.mark.parametrize("count", [QUICK, pytest.param(ALL // 4, marks=pytest.mark.slow)])
 def test_spoilt_files(kind, count, tmp_path, capsys, monkeypatch):
     found = fuzz(kind, count, tmp_path, capsys, monkeypatch)
     assert found.total() == count
