@@ -75,6 +75,9 @@ class What(BaseModel):
     anchors: Annotated[int, Field(ge=1, le=256)] = 1
     """ISDs that are kept for each token slot: layers whose numbers are equal modulo this share a place. A power of two."""
 
+    statistics_stream: bool = False
+    """Mean and ISD of each row leave on a stream of their own."""
+
     @field_validator("formats")
     @classmethod
     def _beside_fp16(cls, formats: tuple[str, ...]) -> tuple[str, ...]:

@@ -205,6 +205,10 @@ STORE_LATENCY = 2
 """From a row's number to its result: the memory, and its output register."""
 CHOICE_LATENCY = 3
 """From the ISD of a skipped row that had to wait for its anchor to the writing of its choice."""
+STATISTICS_STREAM_LATENCY = 4
+"""From the sending of a row's last beat into the lanes to the writing of its mean and ISD into their queue."""
+STATISTICS_STREAM_DEPTH = 16
+"""Rows whose mean and ISD may be under way to their stream's sink."""
 INPUT_LATENCY = 3
 """From a beat's transfer to its framed form: register slice, inspection, framing."""
 
@@ -251,6 +255,14 @@ def fill_latency(configuration: Configuration) -> int:
 def core_latency(configuration: Configuration) -> int:
     """From the transfer of a row's last sampled element to that of its first result, when nothing waits."""
     return fill_latency(configuration) + normalization_latency(configuration) + QUEUE_LATENCY
+
+
+def mean_number_latency(configuration: Configuration) -> int:
+    """From the exact mean to that in FP32, in real units."""
+    scaled = _whole_product(configuration, VARIANCE_BITS, VARIANCE_BITS)
+    scaled += _registers(configuration, ["scale_mean"])
+    cuts = ["mean_magnitude", "count_mean", "normalize_mean", "round_mean"]
+    return _registers(configuration, cuts) + scaled * configuration.what.int8
 
 
 def buffer_depth(configuration: Configuration) -> int:

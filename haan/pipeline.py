@@ -29,6 +29,9 @@ ROOT = ("segment", "seed", "residual", "round_isd")
 SCALE_ISD = ("scale_isd",)
 """The ISD times the scale of an INT8 row (besides the wide product)."""
 
+MEAN_NUMBER = ("mean_magnitude", "count_mean", "normalize_mean", "round_mean", "scale_mean")
+"""The mean in FP32, for the statistics stream (besides the wide product)."""
+
 MEAN = ("align_mean", "locate_window", "window_mean")
 """The mean to the window of the row."""
 
@@ -43,7 +46,20 @@ ROUND = ("denormalize",)
 PACK = ("pack",)
 
 ALL = frozenset(
-    (*SUMS, *PRODUCT, *VARIANCE, *ROOT, *SCALE_ISD, *MEAN, *WINDOW, *SCALE, *ADD, *ROUND, *PACK)
+    (
+        *SUMS,
+        *PRODUCT,
+        *VARIANCE,
+        *ROOT,
+        *SCALE_ISD,
+        *MEAN_NUMBER,
+        *MEAN,
+        *WINDOW,
+        *SCALE,
+        *ADD,
+        *ROUND,
+        *PACK,
+    )
 )
 
 PIPELINES: dict[str, frozenset[str]] = {
