@@ -184,6 +184,8 @@ class RowTimes:
         """The ISD."""
         self.scale = self.isd + scaling_latency(configuration)
         """What the lanes multiply by."""
+        self.numbers = self.isd
+        """Mean and ISD as FP32 numbers."""
         self.window = variance
         """Window and zero_variance."""
         self.mean = variance
@@ -194,6 +196,7 @@ class RowTimes:
             mean += _product(
                 configuration, numerics.biased_sum_bits, numerics.reciprocal_precision + 1
             )
+            self.numbers = max(self.isd, mean + mean_number_latency(configuration))
             self.mean = max(self.window, mean) + _registers(configuration, ["window_mean"])
 
 
@@ -205,7 +208,7 @@ STORE_LATENCY = 2
 """From a row's number to its result: the memory, and its output register."""
 CHOICE_LATENCY = 3
 """From the ISD of a skipped row that had to wait for its anchor to the writing of its choice."""
-STATISTICS_STREAM_LATENCY = 4
+STATISTICS_STREAM_LATENCY = 8
 """From the sending of a row's last beat into the lanes to the writing of its mean and ISD into their queue."""
 STATISTICS_STREAM_DEPTH = 16
 """Rows whose mean and ISD may be under way to their stream's sink."""

@@ -10,7 +10,13 @@ from dataclasses import dataclass
 from .config import Configuration, What
 from .flags import COMMON_BITS, RowFlag
 from .formats import FP16, FP32
-from .latency import buffer_depth, feeds_wait, isd_entries, output_depth
+from .latency import (
+    STATISTICS_STREAM_DEPTH,
+    buffer_depth,
+    feeds_wait,
+    isd_entries,
+    output_depth,
+)
 from .layer import record_layout
 from .numerics import (
     ISD_BITS,
@@ -96,6 +102,8 @@ def window(configuration: Configuration) -> Fields:
     return fields | ({"shift": SCALE_EXPONENT_BITS} if configuration.what.layernorm else {})
 
 
+NUMBERS: Fields = {"mean": FP32.width, "isd": FP32.width}
+"""Mean and ISD of a row, as they leave on their stream."""
 CHOICE: Fields = {"predicted": 1, "guard": 1, "no_anchor": 1}
 """What became of a skipped row."""
 PREDICTION: Fields = {"isd": ISD_BITS, "exponent": PREDICTED_EXPONENT_BITS}
@@ -210,6 +218,12 @@ def memories(configuration: Configuration) -> list[Memory]:
     ]
     if what.layernorm:
         found.append(Memory("mean store", Numerics(configuration).window, inside))
+    if what.statistics_stream:
+        found.append(Memory("statistics store", size(NUMBERS), inside))
+        if what.skipping:
+            found.append(Memory("predicted ISD store", FP32.width, 2 * inside))
+        entry = size(NUMBERS) + what.id_bits + what.token_bits
+        found.append(Memory("statistics queue", entry, STATISTICS_STREAM_DEPTH))
     if what.skipping:
         found += [
             Memory("ISD memory", size(kept_isd(configuration)), isd_entries(what)),

@@ -197,6 +197,7 @@ def features(configuration: Configuration) -> dict[str, bool]:
         "subsampling": what.subsampling,
         "skipping": what.skipping,
         "int8": what.int8,
+        "statistics_stream": what.statistics_stream,
     }
 
 

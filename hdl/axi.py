@@ -12,7 +12,7 @@ from ..config import Configuration
 from ..flags import ERROR_BITS
 from ..formats import FP32
 from .control import Control, Records
-from .core import Core, members
+from .core import Core, core_ports, members
 from .emit import Shared
 from .registers import AXI_LITE, pass_on
 from .width import Narrower, Widener, in_layout, out_layout
@@ -29,6 +29,8 @@ def axi_ports(configuration: Configuration) -> list[tuple[str, str, int]]:
     ports += [(f"m_axis_{name}", "output", width) for name, width in stream]
     ports += [("m_axis_tuser", "output", what.token_bits + ERROR_BITS)]
     ports += [("m_axis_tvalid", "output", 1), ("m_axis_tready", "input", 1)]
+    if what.statistics_stream:
+        ports += [port for port in core_ports(configuration) if port[0].startswith("m_stat_")]
     for name, member in AXI_LITE.items():
         width = member.shape
         ports.append((f"s_axil_{name}", "input" if member.flow is In else "output", width))
@@ -37,12 +39,12 @@ def axi_ports(configuration: Configuration) -> list[tuple[str, str, int]]:
     return ports
 
 
-def interface_info(port: str) -> dict[str, str]:
+def interface_info(port: str, streams: str = "s_axis:m_axis") -> dict[str, str]:
     """Attributes by which Vivado's IP packager finds the buses."""
     if port == "aclk":
         return {
             "X_INTERFACE_INFO": "xilinx.com:signal:clock:1.0 aclk CLK",
-            "X_INTERFACE_PARAMETER": "ASSOCIATED_BUSIF s_axis:m_axis:s_axil, ASSOCIATED_RESET aresetn",
+            "X_INTERFACE_PARAMETER": f"ASSOCIATED_BUSIF {streams}:s_axil, ASSOCIATED_RESET aresetn",
         }
     if port == "aresetn":
         return {
@@ -75,8 +77,9 @@ class HaanAxi(wiring.Component):
         self.what, self.how = configuration.what, configuration.how
         ports = axi_ports(configuration)
         super().__init__(members(ports))
+        streams = "s_axis:m_axis" + ":m_stat" * self.what.statistics_stream
         for name, _, _ in ports:
-            getattr(self, name).attrs.update(interface_info(name))
+            getattr(self, name).attrs.update(interface_info(name, streams))
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
@@ -89,6 +92,10 @@ class HaanAxi(wiring.Component):
         self._watch(m, core, control)
         self._take(m, core, control)
         self._give(m, core, control)
+        if self.what.statistics_stream:
+            for name in ("tdata", "tid", "tuser", "tlast", "tvalid"):
+                m.d.comb += getattr(self, f"m_stat_{name}").eq(getattr(core, f"m_stat_{name}"))
+            m.d.comb += core.m_stat_tready.eq(self.m_stat_tready)
         for name in ("valid", "beta", "slot", "index", "data", "one_plus"):
             port = getattr(core, f"parameter_write_{name}")
             m.d.comb += port.eq(getattr(control, f"parameter_{name}"))

@@ -10,6 +10,9 @@ from ..config import Configuration
 from ..flags import COMMON_BITS, ERROR_BITS, RowFlag
 from ..formats import FP16, FP32
 from ..latency import (
+    QUEUE_LATENCY,
+    STATISTICS_STREAM_LATENCY,
+    STORE_LATENCY,
     RowTimes,
     buffer_depth,
     output_depth,
@@ -28,6 +31,7 @@ from .pipe import Pipe, struct
 from .predictor import IsdPredictor, choice_layout
 from .row import RowUnit
 from .statistics import StatisticsUnit
+from .statistics_stream import StatisticsStream
 
 
 def core_ports(configuration: Configuration) -> list[tuple[str, str, int]]:
@@ -44,6 +48,15 @@ def core_ports(configuration: Configuration) -> list[tuple[str, str, int]]:
     ports += [("m_axis_parameters", "output", 1), ("m_axis_slot", "output", what.slot_bits)]
     if configuration.how.bus_bytes is not None:
         ports.append(("s_axis_mixed", "input", 1))
+    if what.statistics_stream:
+        ports += [
+            ("m_stat_tdata", "output", 2 * FP32.width),
+            ("m_stat_tid", "output", what.id_bits),
+            ("m_stat_tuser", "output", what.token_bits),
+            ("m_stat_tlast", "output", 1),
+            ("m_stat_tvalid", "output", 1),
+            ("m_stat_tready", "input", 1),
+        ]
     ports += [("sum_active", "output", 1), ("root_active", "output", 1)]
     if what.skipping:
         ports += [("isd_clear", "input", 1), ("isd_clearing", "output", 1)]
@@ -115,6 +128,10 @@ class Core(wiring.Component):
         if self.what.skipping:
             self._predict(m, framer, row, normalization, p)
         m.d.comb += [self.sum_active.eq(framer.sum_valid), self.root_active.eq(row.roots)]
+        if self.what.statistics_stream:
+            self._tell(m, row, normalization, p)
+        else:
+            m.d.comb += normalization.room.eq(1)
         m.d.comb += framer.room.eq(buffer.room & order_room)
         self._give(m, normalization)
         if self.what.gamma:
@@ -122,6 +139,37 @@ class Core(wiring.Component):
                 port = getattr(self, f"parameter_write_{name}")
                 m.d.comb += getattr(normalization, f"write_{name}").eq(port)
         return m
+
+    def _tell(self, m: Module, row: RowUnit, normalization: NormalizationUnit, p: Pipe) -> None:
+        """The statistics stream."""
+        head_start = STATISTICS_STREAM_LATENCY - STORE_LATENCY + QUEUE_LATENCY - 1
+        assert self.times.numbers <= window_push_time(self.configuration) + head_start
+        m.submodules.stream = stream = StatisticsStream(self.configuration)
+        order = normalization.order
+        m.d.comb += [
+            stream.w_valid.eq(p.valid(self.times.numbers)),
+            stream.isd.eq(row.isd_number),
+            stream.mean.eq(row.mean_number),
+            *[
+                getattr(stream, name).eq(getattr(normalization, name))
+                for name in ("ends", "row", "void", "computed", "predicted")
+            ],
+            stream.id.eq(order.id),
+            stream.token.eq(order.token),
+            normalization.room.eq(stream.room),
+            self.m_stat_tdata.eq(stream.o_data),
+            self.m_stat_tid.eq(stream.o_id),
+            self.m_stat_tuser.eq(stream.o_token),
+            self.m_stat_tlast.eq(1),
+            self.m_stat_tvalid.eq(stream.o_valid),
+            stream.o_ready.eq(self.m_stat_tready),
+        ]
+        if self.what.skipping:
+            m.d.comb += [
+                stream.prediction_row.eq(normalization.taken),
+                self.predictor.number_row.eq(stream.number_row),
+                stream.number.eq(self.predictor.number),
+            ]
 
     def _predict(
         self,

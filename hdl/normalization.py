@@ -55,9 +55,10 @@ class NormalizationUnit(wiring.Component):
     end_valid, end, end_ready : faults of the rows that have ended, in order
     available, z : the row buffer; z in the cycle after it is read
     mean_row, mean; scale_row, scale : the stores of mean and ISD, by row; they answer after `haan.latency.STORE_LATENCY` cycles
-    credit : a beat may be sent
+    credit : a beat may be sent; room : a row's last one may
     issue, meta : a beat is under way
     read : it takes a beat of the row buffer
+    ends : it is a row's last; row : its number in the stores; void : it is all NaN; computed, predicted : it has a window, a predicted ISD
     o_valid, y, overflow : its result; overflow is that of the row up to this beat
     write_* : gamma and beta: one parameter a cycle
     """
@@ -83,9 +84,15 @@ class NormalizationUnit(wiring.Component):
             "scale_row": Out(row_bits),
             "scale": In(SCALE_LAYOUT),
             "credit": In(1),
+            "room": In(1),
             "issue": Out(1),
             "meta": Out(meta_layout(configuration)),
             "read": Out(1),
+            "ends": Out(1),
+            "row": Out(row_bits),
+            "void": Out(1),
+            "computed": Out(1),
+            "predicted": Out(1),
             "o_valid": Out(1),
             "y": Out(FP16.width * p_n),
             "overflow": Out(1),
@@ -95,6 +102,7 @@ class NormalizationUnit(wiring.Component):
                 "choice_valid": In(1),
                 "choice": In(choice_layout()),
                 "choice_ready": Out(1),
+                "taken": Out(row_bits + 1),
                 "prediction_row": Out(row_bits + 1),
                 "prediction": In(PREDICTION_LAYOUT),
             }
@@ -162,7 +170,9 @@ class NormalizationUnit(wiring.Component):
         m.d.comb += [
             last.eq(Mux(inside, ends, order.single)),
             ready.eq(order.null | ((self.window_valid | ~computed) & there)),
-            self.issue.eq(self.order_valid & ready & self.credit & (~last | self.end_valid)),
+            self.issue.eq(
+                self.order_valid & ready & self.credit & (~last | (self.end_valid & self.room))
+            ),
             self.read.eq(self.issue & ~order.null),
             self.order_ready.eq(self.issue & last),
             self.end_ready.eq(self.issue & last),
@@ -212,7 +222,10 @@ class NormalizationUnit(wiring.Component):
         with m.If(self.issue & self.meta.last & (self.order.waits | self.chosen.predicted)):
             m.d.sync += taken.eq(taken + 1)
         number = p.let("prediction", taken)
-        m.d.comb += self.prediction_row.eq(p.at(number, time - STORE_LATENCY))
+        m.d.comb += [
+            self.taken.eq(taken),
+            self.prediction_row.eq(p.at(number, time - STORE_LATENCY)),
+        ]
         chosen = p.at(predicted, time)
         offset = p.at(shift, time) if shift is not None else -FP16.bias - FP16.lsb_exponent
         exponent = (self.prediction.exponent - offset)[:SCALE_EXPONENT_BITS].as_signed()
@@ -226,11 +239,18 @@ class NormalizationUnit(wiring.Component):
         row = Signal(clog2(buffer_depth(self.configuration)))
         with m.If(self.window_ready):
             m.d.sync += row.eq(row + 1)
+        m.d.comb += [
+            self.ends.eq(self.issue & self.meta.last),
+            self.row.eq(row),
+            self.void.eq(self.order.null | (self.window.nan & ~self.choice_bits[1])),
+            self.computed.eq(self.choice_bits[0]),
+            self.predicted.eq(self.choice_bits[2]),
+        ]
         at = self._times()
         number = p.let("row", row)
         operands: dict[str, Any] = {}
-        computed, spared, _ = self.choice_bits
-        nan = p.let("row_nan", self.order.null | (self.window.nan & ~spared))
+        computed = self.choice_bits[0]
+        nan = p.let("row_nan", self.void)
         operands["nan"] = p.at(nan, at["nan"])
         shift = None
         if self.what.layernorm:

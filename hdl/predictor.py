@@ -26,6 +26,7 @@ from .arithmetic import named, product
 from .buffers import Queue, ResultStore
 from .int8 import INT8_NUMBER, round_scaled
 from .pipe import Pipe, signed_shape, struct
+from .statistics_stream import isd_number
 
 SMALLEST_RATIO, LARGEST_RATIO = 111 << 23, 143 << 23
 FP32_INFINITY = 255 << 23
@@ -69,6 +70,7 @@ class IsdPredictor(wiring.Component):
     choice_valid, choice, choice_ready : the choices of rows that waited, in order
     prediction_row, prediction : the store of predictions, by number: of all rows that waited or are predicted
     clear : forget all; clearing : that goes on, and no row may come
+    number_row, number : the predictions in FP32, likewise (builds with statistics_stream)
     """
 
     def __init__(self, configuration: Configuration) -> None:
@@ -104,6 +106,8 @@ class IsdPredictor(wiring.Component):
                 "prediction": Out(PREDICTION_LAYOUT),
                 "clear": In(1),
                 "clearing": Out(1),
+                "number_row": In(range(2 * self.depth)),
+                "number": Out(FP32.width),
             }
         )
 
@@ -277,6 +281,14 @@ class IsdPredictor(wiring.Component):
         significand = p.let("predicted", Cat(rounded[: ISD_BITS - 1], Const(1, 1)))
         exponent = p.let("predicted_exponent", p(exponent) + (top + rounded[-1]))
         p.cut("round_prediction")
+        if self.what.statistics_stream:
+            m.submodules.numbers = numbers = ResultStore(FP32.width, 2 * self.depth)
+            m.d.comb += [
+                numbers.w_valid.eq(p.valid()),
+                numbers.w_data.eq(isd_number(p(significand), p(exponent))),
+                numbers.r_row.eq(self.number_row),
+                self.number.eq(numbers.r_data),
+            ]
         if self.what.int8:
             wide = p.let("wide", Cat(Const(0, VARIANCE_BITS - ISD_BITS), p(significand)))
             scaled = product(p, "scaled_prediction", wide, scale)

@@ -32,6 +32,7 @@ from .arithmetic import (
 from .int8 import norm24, round_scaled
 from .inverse_sqrt import InverseSqrtUnit
 from .pipe import Pipe, Staged, signed_shape
+from .statistics_stream import isd_number, mean_number
 
 
 class RowUnit(wiring.Component):
@@ -51,6 +52,7 @@ class RowUnit(wiring.Component):
     isd, exponent : the ISD, at `RowTimes.isd`; the exponent in builds with skipping alone
     scale, scale_exponent : for the lanes, at `RowTimes.scale`
     int8, x_scale : the elements are INT8; their scale, or 1 (builds with INT8)
+    mean_number, isd_number : in FP32, at `RowTimes.numbers` (builds with statistics_stream)
     predicted : another ISD takes its place (builds with skipping); roots : an inverse square root begins
     """
 
@@ -86,6 +88,8 @@ class RowUnit(wiring.Component):
             members |= {"predicted": In(1), "exponent": Out(signed_shape(EXPONENT_BITS))}
         if self.what.int8:
             members |= {"int8": In(1), "x_scale": In(32)}
+        if self.what.statistics_stream:
+            members |= {"mean_number": Out(32), "isd_number": Out(32)}
         super().__init__(members)
 
     def elaborate(self, platform: object) -> Module:
@@ -124,6 +128,9 @@ class RowUnit(wiring.Component):
         m.d.comb += self.isd.eq(root.isd)
         if self.what.skipping:
             m.d.comb += self.exponent.eq(root.exponent - p(k))
+        if self.what.statistics_stream:
+            self._tell(m, p, root, k, zero, rmsnorm, mean)
+            p.now = times.isd
         if self.what.int8:
             scale, exponent, zero = self._scale_isd(m, p, root, k, zero)
         else:
@@ -134,6 +141,30 @@ class RowUnit(wiring.Component):
             self.scale_exponent.eq(p(lsb) + FP16.bias + p(exponent)),
         ]
         return m
+
+    def _tell(
+        self,
+        m: Module,
+        p: Pipe,
+        root: InverseSqrtUnit,
+        k: Staged,
+        zero: Staged,
+        rmsnorm: Staged,
+        mean: Staged | None,
+    ) -> None:
+        """Mean and ISD in FP32, at `RowTimes.numbers`."""
+        times = RowTimes(self.configuration)
+        isd = isd_number(root.isd, root.exponent - p(k))
+        isd = p.let("isd_number_", Mux(p(zero), 0, isd))
+        m.d.comb += self.isd_number.eq(p.at(isd, times.numbers))
+        if mean is not None:
+            scale = (self.scale_field, self.scale_power) if self.what.int8 else None
+            p.now = mean.born
+            lsb = FP16.lsb_exponent - self.numerics.mean_fraction
+            number = mean_number(m, p, mean, lsb, scale)
+            assert max(p.now, times.isd) == times.numbers, (p.now, times.numbers)
+            none = p.at(rmsnorm, times.numbers)
+            m.d.comb += self.mean_number.eq(Mux(none, 0, p.at(number, times.numbers)))
 
     def _scale_square(self, p: Pipe, square: Staged, exponent: Staged) -> tuple[Staged, Staged]:
         """1/N² times the square of the scale: significand, and the exponent, negative as in the settings."""
