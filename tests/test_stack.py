@@ -128,21 +128,21 @@ SINK_FROM = 24
 """Norm from which on the first token of a text is far from all others."""
 
 
-@pytest.fixture(scope="module")
-def llama(tmp_path_factory):
-    """The same of the example: (report, input, output)."""
-    folder = tmp_path_factory.mktemp("llama")
-    runpy.run_path(str(ROOT / "examples" / "smollm2_stack.py"))["main"](folder)
-    table = LayerTable.read(folder / "smollm2_layers.toml")
-    stack = Stack.read(folder / "smollm2_stack.npz", table, LLAMA)
+def test_the_61_norms_of_smollm2(tmp_path):
+    """One test, because the simulation takes longest."""
+    runpy.run_path(str(ROOT / "examples" / "smollm2_stack.py"))["main"](tmp_path)
+    table = LayerTable.read(tmp_path / "smollm2_layers.toml")
+    stack = Stack.read(tmp_path / "smollm2_stack.npz", table, LLAMA)
     outcome = measure_stack(LLAMA, stack, "verilator", None, lambda text: None)
-    return outcome.report, stack, outcome.arrays()
-
-
-@pytest.mark.slow
-def test_the_61_norms_of_smollm2(llama):
-    report, stack, output = llama
+    report, output = outcome.report, outcome.arrays()
     assert report.bit_exact and report.cycle_exact
+    check_guards(stack, output)
+    check_differences(report, stack, output)
+    check_savings(report)
+
+
+def check_guards(stack, output):
+    """The sink takes the guard, and nothing else does."""
     skipped = [layer for layer, each in stack.table.settings.items() if each.skip]
     assert skipped == list(range(3, 60, 2))
     with np.load(ROOT / "tests" / "data" / "smollm2_rmsnorm_stack.npz") as data:
@@ -156,9 +156,8 @@ def test_the_61_norms_of_smollm2(llama):
         assert not np.any(flags & RowFlag.NO_ANCHOR)
 
 
-@pytest.mark.slow
-def test_skipped_norms_differ_by_the_error_of_their_isd(llama):
-    report, stack, output = llama
+def check_differences(report, stack, output):
+    """Skipped norms differ by the error of their ISD."""
     isd = {
         layer: reference(x, mode="rmsnorm", eps=stack.table.settings[layer].eps).isd
         for layer, x in stack.x.items()
@@ -177,9 +176,8 @@ def test_skipped_norms_differ_by_the_error_of_their_isd(llama):
         assert layer.rms_difference <= layer.max_difference < 0.2
 
 
-@pytest.mark.slow
-def test_what_skipping_saves(llama):
-    report, _, _ = llama
+def check_savings(report):
+    """What skipping saves."""
     assert report.exact_effort.roots == 61 * 8
     assert report.effort.roots == 32 * 8
     feed = 576 // LLAMA.how.p_d
