@@ -319,6 +319,11 @@ def _generate(
             "inverse_sqrt": latency.inverse_sqrt_latency(configuration),
             "normalization": latency.normalization_latency(configuration),
             "core": latency.core_latency(configuration),
+            **(
+                {"skipped": latency.skipped_latency(configuration)}
+                if configuration.what.skipping and configuration.what.rmsnorm
+                else {}
+            ),
         },
         "configuration": configuration.to_dict(),
     }
