@@ -32,6 +32,7 @@ CONFIGURATIONS = {
     "subsampling": SMALL.with_(subsampling=True, p_n=4, p_d=2, parameter_format="fp32"),
     "shared multipliers": SMALL.with_(isd_interval=16, cast_before_gamma=True),
     "narrow bus": SMALL.with_(p_n=4, p_d=1, bus_bytes=2),
+    "skipping": SMALL.with_(p_n=2, p_d=1, skipping=True, anchors=2),
 }
 TOPS = get_args(Top)
 LUT_MEMORIES = {"control.layers.memory", "control.slots.last_users"}

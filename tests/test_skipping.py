@@ -336,10 +336,9 @@ def test_isd_clear_forgets_everything_when_all_rows_have_left():
     rows += [row_of(layer, token) for layer in (1, 2) for token in range(4)]
     each = length(rows[4:5])
     during = length(rows[:6]) + 1
-    looks = [
-        Moment(reads("control", "status", "rows_in_flight"), beats=during, holds=False)
-        for _ in range(60)
-    ]
+    look = reads("control", "status", "rows_in_flight")
+    looks = [Moment(look, beats=during, holds=False) for _ in range(60)]
+    looks.append(Moment(look, beats=length(rows), packets=len(rows)))
     record = run(rows, [Moment([clear_isds()], beats=during, holds=False), *looks])
     begun = record.answers[0][0][2]
     ends = [beat.cycle for beat in record.seen if beat.last]
