@@ -4,6 +4,7 @@
 get wrong. And the measures of `haan.netlist` and `haan.synthesis`, on circuits whose figures are known."""
 
 import re
+import runpy
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,7 +14,7 @@ import pytest
 
 from haan.config import Configuration
 from haan.hdl import Top, generate, generate_unit, ports
-from haan.netlist import Cell, Netlist, NetlistError, area, depth
+from haan.netlist import Area, Cell, Netlist, NetlistError, area, depth
 from haan.synthesis import (
     SynthesisError,
     harness,
@@ -354,3 +355,25 @@ def test_report_is_read() -> None:
 def test_report_with_other_than_one_clock_is_refused(clocks: tuple[str, ...]) -> None:
     with pytest.raises(SynthesisError, match="one was expected"):
         read_report(report(*clocks))
+
+
+COSTS = Path(__file__).parents[1] / "bench" / "feature_costs.py"
+
+
+def test_the_cost_of_a_feature_is_that_of_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    costs = runpy.run_path(str(COSTS))
+    base: Configuration = costs["BASE"]
+    for feature, changes in costs["FEATURES"].items():
+        without, having = (base.with_(**change).to_dict() for change in changes)
+        differing = {
+            name
+            for part in ("what", "how")
+            for name, value in having[part].items()
+            if without[part].get(name) != value
+        }
+        assert differing == {feature.split(" ")[0]}
+    areas = {False: Area(100, 20, 300, 4, 5.5), True: Area(150, 19, 300, 6, 6.0)}
+    monkeypatch.setitem(
+        costs["cost"].__globals__, "core_area", lambda build: areas[build.what.skipping]
+    )
+    assert costs["cost"]("skipping") == Area(50, -1, 0, 2, 0.5)
