@@ -271,7 +271,8 @@ def mean_number_latency(configuration: Configuration) -> int:
 def skipped_latency(configuration: Configuration) -> int:
     """From the transfer of a row's first beat to that of its first result, if its ISD is predicted from one that is known by then, it takes
     no statistics (RMSNorm), and nothing waits; its other beats follow at once. Builds with skipping."""
-    return INPUT_LATENCY + QUEUE_LATENCY + normalization_latency(configuration) + QUEUE_LATENCY
+    known = INPUT_LATENCY + prediction_delay(configuration) + QUEUE_LATENCY
+    return known + normalization_latency(configuration) + QUEUE_LATENCY
 
 
 def buffer_depth(configuration: Configuration) -> int:

@@ -204,8 +204,9 @@ def after(gap: int, second: Packet, first: Packet | None = None) -> Passage:
         # One more than the goal of 20: the lane of a build with LayerNorm is longer.
         ({"affine": "gamma"}, 21),
         ({"affine": "gamma", "norms": ["rmsnorm"], "p_d": 4}, 16),
+        ({"affine": "gamma", "norms": ["rmsnorm"], "formats": ["fp16", "int8"]}, 20),
     ],
-    ids=["rmsnorm", "rmsnorm-beta", "layernorm-beta", "layernorm", "few statistics lanes"],
+    ids=["rmsnorm", "rmsnorm-beta", "layernorm-beta", "layernorm", "few statistics lanes", "int8"],
 )
 def test_latency_of_a_row_whose_isd_is_known(changes, known):
     build = Configuration().with_(**({"p_d": 16, "p_n": 16, "skipping": True} | changes))
