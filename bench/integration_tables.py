@@ -11,7 +11,7 @@ from haan.config import Configuration, presets
 from haan.flags import RowFlag
 from haan.golden import Packet, passages
 from haan.hdl import ports
-from haan.latency import buffer_depth, core_latency, output_depth
+from haan.latency import buffer_depth, core_latency, output_depth, skipped_latency
 from haan.layer import LayerSettings
 
 Rows = list[tuple[str, ...]]
@@ -80,8 +80,9 @@ def latency_rows() -> Rows:
     rows = []
     for name in presets():
         build = Configuration.preset(name)
-        depths = core_latency(build), buffer_depth(build), output_depth(build)
-        rows.append((f"`{name}`", *map(str, depths), *(_times(build, n) for n in LENGTHS)))
+        figures = [core_latency(build), skipped_latency(build.with_(skipping=True))]
+        figures += [buffer_depth(build), output_depth(build)]
+        rows.append((f"`{name}`", *map(str, figures), *(_times(build, n) for n in LENGTHS)))
     return rows
 
 
@@ -99,7 +100,7 @@ TABLES = {
     "| port | | width | preset `ecp5` |": port_rows,
     "| preset | p_d | p_n | B | I | T |": build_rows,
     "| bit | flag | meaning | counter |": flag_rows,
-    "| preset | `core_latency` | `buffer_depth` | `output_depth` | N = 64 | N = 768 | N = 4096 |": latency_rows,
+    "| preset | `core_latency` | `skipped_latency` | `buffer_depth` | `output_depth` | N = 64 | N = 768 | N = 4096 |": latency_rows,
 }
 """By their heads."""
 

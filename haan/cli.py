@@ -290,6 +290,9 @@ def _generate(
     records = None if layers is None else layers.records(configuration)
     verilog = hdl.generate(configuration, records=records)
     texts = documents(configuration)
+    what = configuration.what
+    predicts = what.skipping and what.rmsnorm
+    skipped = {"skipped": latency.skipped_latency(configuration)} if predicts else {}
     manifest = {
         "schema": MANIFEST_SCHEMA,
         "version": __version__,
@@ -319,6 +322,7 @@ def _generate(
             "inverse_sqrt": latency.inverse_sqrt_latency(configuration),
             "normalization": latency.normalization_latency(configuration),
             "core": latency.core_latency(configuration),
+            **skipped,
         },
         "configuration": configuration.to_dict(),
     }

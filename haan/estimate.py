@@ -74,6 +74,11 @@ class Estimate:
     latency_us: float
     limited_by: str
     """What takes as many cycles as the interval: `output`, `statistics`, `isd_interval` or `bus`."""
+    skipped_cycles_per_row: int | None
+    """From one row to the next, if their ISDs are predicted from ones that are known when they come. None: the build can't, or the rows
+    take statistics anyway (LayerNorm)."""
+    skipped_latency_cycles: int | None
+    """Of such a row, from idle."""
     beats_per_row: int
     """On the bus."""
     bytes_per_row: int
@@ -106,6 +111,7 @@ def estimate(configuration: Configuration, settings: LayerSettings, mhz: float =
     cycles, latency = interval(configuration, settings), row_latency(configuration, settings)
     octets = settings.n * FP16.width // 8
     rows = mhz * 1e6 / cycles
+    skips = configuration.what.skipping and settings.mode == "rmsnorm"
     return Estimate(
         configuration=configuration.name,
         mode=settings.mode,
@@ -117,6 +123,10 @@ def estimate(configuration: Configuration, settings: LayerSettings, mhz: float =
         rows_per_second=rows,
         latency_us=latency / mhz,
         limited_by=_limit(configuration, settings),
+        skipped_cycles_per_row=skipped_interval(configuration, settings) if skips else None,
+        skipped_latency_cycles=(
+            row_latency(configuration, settings, skipped=True) if skips else None
+        ),
         beats_per_row=_bus_beats(configuration, settings),
         bytes_per_row=octets,
         bytes_per_second=rows * octets,
@@ -173,9 +183,18 @@ def _limit(configuration: Configuration, settings: LayerSettings) -> str:
     return max(takes, key=lambda part: takes[part])
 
 
-def row_latency(configuration: Configuration, settings: LayerSettings) -> int:
+def skipped_interval(configuration: Configuration, settings: LayerSettings) -> int:
+    """The same of rows that take no statistics."""
+    return max(_beats(configuration, settings.n), _bus_beats(configuration, settings))
+
+
+def row_latency(
+    configuration: Configuration, settings: LayerSettings, *, skipped: bool = False
+) -> int:
     """From the transfer of a row's first beat to that of its result's last one, from idle."""
-    row = Packet(_bus_beats(configuration, settings), settings)
+    if skipped:
+        settings = settings.model_copy(update={"skip": True, "keep_isd": False})
+    row = Packet(_bus_beats(configuration, settings), settings, predicted=skipped)
     (passage,) = passages(configuration, [row], [True], [True])
     return passage.out_cycles[-1] - passage.in_cycles[0]
 
@@ -239,10 +258,14 @@ def as_table(figures: Estimate) -> Table:
     table = Table(title=f"{figures.configuration}, estimated", show_header=False)
     samples = "" if figures.n_sub == figures.n else f", statistics from {figures.n_sub}"
     bubble = figures.bubble_free_n
+    skipped = (
+        f"{figures.skipped_cycles_per_row} cycles a row, latency {figures.skipped_latency_cycles}"
+    )
     for name, text in (
         ("Rows", f"N = {figures.n} ({figures.mode}{samples})"),
         ("Cycles a row", f"{figures.cycles_per_row}, limited by {figures.limited_by}"),
         ("Latency", f"{figures.latency_cycles} cycles, first beat in to last beat out"),
+        *[("  with a known anchor", skipped)] * (figures.skipped_latency_cycles is not None),
         ("Beats, bytes a row", f"{figures.beats_per_row}, {figures.bytes_per_row} each way"),
         (
             f"At {figures.mhz:g} MHz",

@@ -268,6 +268,13 @@ def mean_number_latency(configuration: Configuration) -> int:
     return _registers(configuration, cuts) + scaled * configuration.what.int8
 
 
+def skipped_latency(configuration: Configuration) -> int:
+    """From the transfer of a row's first beat to that of its first result, if its ISD is predicted from one that is known by then, it takes
+    no statistics (RMSNorm), and nothing waits; its other beats follow at once. Builds with skipping."""
+    known = INPUT_LATENCY + prediction_delay(configuration) + QUEUE_LATENCY
+    return known + normalization_latency(configuration) + QUEUE_LATENCY
+
+
 def buffer_depth(configuration: Configuration) -> int:
     """Beats of the row buffer, and rows of the queues beside it: enough for the longest rows without a bubble."""
     chunks = configuration.how.p_n // configuration.how.p_d

@@ -6,7 +6,7 @@ import math
 import struct
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from .config import FORMATS, Configuration, ConfigurationError, sentence
 from .formats import INT8
@@ -24,6 +24,10 @@ def float32_bits(value: float) -> int:
         return float32_bits(math.copysign(math.inf, value))
 
 
+LARGEST_FLOAT32 = 3.4028235e38
+"""A little above the largest finite FP32 number, which it is rounded to."""
+
+
 class LayerSettings(BaseModel):
     """Settings of one layer. Latched whole when a row's first beat is taken."""
 
@@ -32,7 +36,7 @@ class LayerSettings(BaseModel):
     mode: Literal["layernorm", "rmsnorm"] = "layernorm"
     n: Annotated[int, Field(ge=1)]
     """Elements in a row."""
-    eps: Annotated[float, Field(ge=0.0, le=3.4028235e38, allow_inf_nan=False)] = 1e-5
+    eps: Annotated[float, Field(ge=0.0, le=LARGEST_FLOAT32, allow_inf_nan=False)] = 1e-5
     """Added to the variance (or the mean square), inside the root; FP32."""
     input_format: Literal["fp16", "int8"] = "fp16"
     output_format: Literal["fp16", "int8"] = "fp16"
@@ -64,6 +68,13 @@ class LayerSettings(BaseModel):
     """Largest; FP32."""
     guard_action: Literal["hold", "exact"] = "hold"
     """Outside of these: take the anchor's ISD as it is, or compute."""
+
+    @field_validator("guard_low", "guard_high")
+    @classmethod
+    def _fits_float32(cls, guard: float) -> float:
+        if LARGEST_FLOAT32 < guard < math.inf:
+            raise ValueError(f"{guard} is beyond FP32; allowed are 0 to {LARGEST_FLOAT32}, and inf")
+        return guard
 
     @model_validator(mode="after")
     def _samples(self) -> Self:

@@ -41,6 +41,7 @@ BUILDS = {
     "fp32": TINY.with_(parameter_format="fp32", one_plus_gamma=True, cast_before_gamma=True),
     "no affine": TINY.with_(norms=["rmsnorm"], affine="none", p_n=1, p_d=1, max_n=40),
 }
+SKIPPING = TINY.with_(skipping=True, anchors=2)
 OKAY, SLVERR = 0, 2
 STALLS = {
     "flowing": (StallPattern(), StallPattern()),
@@ -94,7 +95,8 @@ def packets(build, record):
 def expected(build, rows, parameters=()):
     """What the golden model answers to rows, each with its own settings."""
     received = [
-        ReceivedRow.collected(*row.packet(elements_of(build)), build.how.p_n) for row in rows
+        ReceivedRow.collected(*row.packet(elements_of(build)), build.how.p_n, row.token)
+        for row in rows
     ]
     settings = [accepted_settings(row.record(build), build) for row in rows]
     answers = row_outputs(received, settings, build, slots(build, parameters))
@@ -344,14 +346,25 @@ BAD = {
     "eps is NaN": {"eps": 0x7FC00000},
     "slot": {"slot": 3},
     "slot far above": {"slot": 9},
-    "anchor is itself": {"skip": 1, "anchor": 1},
-    "anchor out of range": {"skip": 1, "anchor": 5},
-    "anchor far out of range": {"skip": 1, "anchor": 8},
-    "anchor is skipped": {"skip": 1, "anchor": 2},
     "rounding order": {"cast_before_gamma": 1},
     "input format": {"input_format": 1},
     "output format": {"output_format": 3},
     "reciprocal too wide": {"reciprocal": 1 << 127},
+}
+BAD_SKIPPING = {
+    "anchor is itself": {"skip": 1, "anchor": 1},
+    "anchor out of range": {"skip": 1, "anchor": 5},
+    "anchor far out of range": {"skip": 1, "anchor": 8},
+    "anchor is skipped": {"skip": 1, "anchor": 2},
+    "skipped and kept": {"skip": 1, "anchor": 4, "keep_isd": 1},
+    "ratio too small": {"skip": 1, "anchor": 4, "ratio": (111 << 23) - 1},
+    "ratio too large": {"skip": 1, "anchor": 4, "ratio": (143 << 23) + 1},
+    "negative ratio": {"skip": 1, "anchor": 4, "ratio": 0xBF800000},
+    "ratio is NaN": {"skip": 1, "anchor": 4, "ratio": 0x7FC00000},
+    "negative guard": {"skip": 1, "anchor": 4, "guard_low": 0xBF800000},
+    "negative zero guard": {"skip": 1, "anchor": 4, "guard_high": 0x80000000},
+    "guard is NaN": {"skip": 1, "anchor": 4, "guard_low": 0x7F800001},
+    "other guard is NaN": {"skip": 1, "anchor": 4, "guard_high": 0x7FC00000},
 }
 BAD_SAMPLES = {
     "n_sub of 0": {"n_sub": 0},
@@ -367,14 +380,29 @@ GOOD = {
     "zero eps": {"eps": 0},
     "largest eps": {"eps": 0x7F7FFFFF},
     "last slot": {"slot": 2},
-    "anchor": {"skip": 1, "anchor": 4},
     "anchor of a layer that isn't skipped": {"skip": 0, "anchor": 2},
     "removed, whatever else": {"valid": 0, "n": 0, "eps": 0x7FC00000, "slot": 3},
 }
+GOOD_SKIPPING = {
+    "anchor": {"skip": 1, "anchor": 4},
+    "unknown anchor": {"skip": 1, "anchor": 3},
+    "smallest ratio": {"skip": 1, "anchor": 4, "ratio": 111 << 23},
+    "largest ratio": {"skip": 1, "anchor": 4, "ratio": 143 << 23},
+    "infinite guards": {"skip": 1, "anchor": 4, "guard_low": 255 << 23, "guard_exact": 1},
+    "guards in the wrong order": {"skip": 1, "anchor": 4, "guard_low": 2, "guard_high": 1},
+    "kept, whatever else": {"keep_isd": 1, "ratio": 0, "guard_low": 0xFFC00000},
+    "neither, whatever else": {"anchor": 2, "ratio": 0, "guard_high": 0xFFC00000},
+}
 ENTRIES = {
-    "wide": ("wide", [{"n": 64}, {"n": 1}], GOOD, BAD),
+    "wide": (
+        BUILDS["wide"],
+        [{"n": 64}, {"n": 1}],
+        GOOD,
+        BAD | {"skip": {"skip": 1, "anchor": 4}, "keep_isd": {"keep_isd": 1}},
+    ),
+    "skipping": (SKIPPING, [], GOOD | GOOD_SKIPPING, BAD | BAD_SKIPPING),
     "samples": (
-        "half, samples",
+        BUILDS["half, samples"],
         [
             {"first": 10, "n_sub": 3},
             {"first": 12, "n_sub": 1, "stride": 1 << 31},
@@ -384,7 +412,7 @@ ENTRIES = {
         BAD | BAD_SAMPLES,
     ),
     "can't do": (
-        "no affine",
+        BUILDS["no affine"],
         [],
         {"as it is": {}},
         {"gamma": {"gamma": 1}, "beta": {"beta": 1}, "norm": {"rmsnorm": 0}},
@@ -392,10 +420,9 @@ ENTRIES = {
 }
 
 
-@pytest.mark.parametrize(("name", "other", "good", "bad"), ENTRIES.values(), ids=ENTRIES)
-def test_a_bad_entry_is_refused_and_the_old_one_stays(name, other, good, bad):
+@pytest.mark.parametrize(("build", "other", "good", "bad"), ENTRIES.values(), ids=ENTRIES)
+def test_a_bad_entry_is_refused_and_the_old_one_stays(build, other, good, bad):
     """Each entry is written over one that works, read back, and used by a row."""
-    build = BUILDS[name]
     random = np.random.default_rng(7)
     registers = register_map(build)
     affine = build.what.affine
@@ -403,7 +430,7 @@ def test_a_bad_entry_is_refused_and_the_old_one_stays(name, other, good, bad):
         n=13, mode=build.what.norms[0], affine=affine, slot=int(affine != "none")
     )
     record, parameters = settings.record(build), random_parameters(build, random)
-    skipped = LayerSettings(n=5, mode=build.what.norms[0]).record(build) | {"skip": 1, "anchor": 0}
+    skipped = LayerSettings(n=5, mode=build.what.norms[0], skip=build.what.skipping).record(build)
     shadow = [each for each in registers if each.startswith("layer_")]
     spoil = [BusAccess(registers[each].address, 0xA5A5A5A5) for each in shadow]
     works = [settings.model_copy(update=update).record(build) for update in other]
@@ -625,14 +652,17 @@ def test_written_parameters_are_those_of_the_next_row():
 # Commands and counters
 
 
+@pytest.mark.parametrize("command", ["flush", "isd_clear"])
 @pytest.mark.parametrize("stalls", STALLS)
 @pytest.mark.parametrize("name", ["wide", "quarter"])
-def test_flush_holds_the_input_until_all_has_left(name, stalls):
+def test_flush_holds_the_input_until_all_has_left(name, stalls, command):
+    """Where no ISD is kept, ISD_CLEAR is no more than that."""
     build = BUILDS[name]
+    word = register_map(build)["control"].pack(**{command: 1})
     settings = LayerSettings(n=21, eps=1e-3)
     rows = [Row(stimulus.finite(np.random.default_rng(i), 21), settings) for i in range(12)]
     each = len(row_beats(build, rows[0]))
-    flush = Moment([write(build, "control", flush=1)], beats=4 * each + each // 2, holds=False)
+    flush = Moment([write(build, "control", word)], beats=4 * each + each // 2, holds=False)
     looks = [
         Moment(reads(build, "control", "status", "rows_in_flight"), beats=4 * each + 1, holds=False)
         for _ in range(60)
@@ -651,18 +681,19 @@ def test_flush_holds_the_input_until_all_has_left(name, stalls):
     resumed = min(after)
     for (_, control, cycle), (_, status, _), (_, inside, _) in record.answers[2:]:
         if begun < cycle < ends[len(before) - 1]:
-            assert (control, status) == (1, 2)
+            assert (control, status) == (word, 2)
             assert inside > 0
         if cycle > resumed + 2:
             assert control == 0
 
 
-def test_flush_of_an_idle_accelerator_ends_at_once():
+@pytest.mark.parametrize("command", ["flush", "isd_clear"])
+def test_flush_of_an_idle_accelerator_ends_at_once(command):
     settings = LayerSettings(n=4)
     row = Row(stimulus.finite(np.random.default_rng(1), 4), settings)
     moments = [
         setup(TINY, {0: settings}),
-        Moment([write(TINY, "control", flush=1)]),
+        Moment([write(TINY, "control", **{command: 1})]),
         Moment(reads(TINY, "control", "status")),
     ]
     record = run(TINY, [row], moments)

@@ -109,6 +109,7 @@ def test_generate(tmp_path, capsys, as_json):
     assert manifest["register_documents"] == list(documents(TINY))
     for name, text in documents(TINY).items():
         assert (folder / name).read_text("utf-8") == text
+    assert "skipped" not in manifest["latency_cycles"]
     assert manifest["latency_cycles"]["core"] > manifest["latency_cycles"]["normalization"] > 0
     if as_json:
         assert json.loads(out) == manifest | {"folder": str(folder)}

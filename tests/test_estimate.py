@@ -16,6 +16,7 @@ from haan.config import Configuration, ConfigurationError, presets
 from haan.estimate import DP16KD, Estimate, Memory, blocks, bubble_free_n, estimate, interval
 from haan.golden import Packet, passages
 from haan.hdl import generate
+from haan.latency import skipped_latency
 from haan.layer import LayerSettings
 from haan.layout import memories
 from haan.sim import Row, simulate
@@ -110,6 +111,26 @@ def test_cycles_are_those_of_the_hardware(
     assert set(np.diff(steady)) == {figures.cycles_per_row}
 
 
+@pytest.mark.parametrize("changes", [{}, {"bus_bytes": 4}], ids=["wide", "half"])
+def test_cycles_of_rows_that_take_no_statistics(changes: dict[str, Any]) -> None:
+    build = TINY.with_(skipping=True, p_n=4, p_d=1, **changes)
+    layer = LayerSettings(n=27, mode="rmsnorm")
+    figures = estimate(build, layer)
+    skip = layer.model_copy(update={"skip": True})
+    packet = Packet(figures.beats_per_row, skip, predicted=True)
+    rows = passages(build, [packet] * 20, [True], [True])
+    assert figures.skipped_latency_cycles == rows[0].out_cycles[-1] - rows[0].in_cycles[0]
+    assert set(np.diff([row.out_cycles[-1] for row in rows[10:]])) == {
+        figures.skipped_cycles_per_row
+    }
+    assert figures.cycles_per_row == 27
+    if not changes:
+        assert figures.skipped_latency_cycles == 6 + skipped_latency(build)
+    for other in (layer.model_copy(update={"mode": "layernorm"}), layer):
+        build = build.with_(skipping=other.mode == "layernorm")
+        assert estimate(build, other).skipped_latency_cycles is None
+
+
 def test_the_smallest_n_without_a_bubble() -> None:
     """From it on a beat leaves in every cycle; with one element less there is an idle one."""
     for changes, want in (
@@ -154,6 +175,8 @@ BUILDS = {
     ),
     "subsampled": TINY.with_(subsampling=True, p_n=4, p_d=4, newton_steps=0, max_n=1, bus_bytes=2),
     "window": TINY.with_(p_n=4, accumulator="window", token_slots=65536, max_n=300),
+    "skipping": TINY.with_(skipping=True, anchors=4, subsampling=True, p_n=4, layers=8, slots=3),
+    "skipping rmsnorm": TINY.with_(norms=["rmsnorm"], affine="gamma", skipping=True, layers=1),
     "every 64": TINY.with_(isd_interval=64, max_n=300, newton_steps=3, seed="classic"),
 }
 

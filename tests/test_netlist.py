@@ -4,6 +4,7 @@
 get wrong. And the measures of `haan.netlist` and `haan.synthesis`, on circuits whose figures are known."""
 
 import re
+import runpy
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,7 +14,7 @@ import pytest
 
 from haan.config import Configuration
 from haan.hdl import Top, generate, generate_unit, ports
-from haan.netlist import Cell, Netlist, NetlistError, area, depth
+from haan.netlist import Area, Cell, Netlist, NetlistError, area, depth
 from haan.synthesis import (
     SynthesisError,
     harness,
@@ -32,10 +33,13 @@ CONFIGURATIONS = {
     "subsampling": SMALL.with_(subsampling=True, p_n=4, p_d=2, parameter_format="fp32"),
     "shared multipliers": SMALL.with_(isd_interval=16, cast_before_gamma=True),
     "narrow bus": SMALL.with_(p_n=4, p_d=1, bus_bytes=2),
+    "skipping": SMALL.with_(p_n=2, p_d=1, skipping=True, anchors=2),
 }
 TOPS = get_args(Top)
 LUT_MEMORIES = {"control.layers.memory", "control.slots.last_users"}
 """Small memories of the control plane that are read in the cycle of the address."""
+LUT_MEMORIES_OF_SKIPPING = {"core.predictor.found"}
+"""Likewise: four anchors of rows that wait to be framed."""
 
 FLATTEN = [
     "proc",
@@ -139,10 +143,13 @@ def test_no_transparent_memory_ports(name: str) -> None:
     memories = [cell for cell in netlist_of(name).cells if cell.kind.startswith("$mem")]
     assert {cell.kind for cell in memories} == {"$mem_v2"}
     assert [cell.name for cell in memories if flag(cell, "RD_TRANSPARENCY_MASK")] == []
-    # What is written must be block RAM everywhere, read with the clock, but for two that are small.
+    # What is written must be block RAM everywhere, read with the clock, but for some that are small.
     written = [cell for cell in memories if int(cell.parameters["WR_PORTS"], 2)]
-    assert len(written) > len(LUT_MEMORIES)
-    assert {cell.name for cell in written if not holds_state(cell)} <= LUT_MEMORIES
+    small = LUT_MEMORIES
+    if CONFIGURATIONS[name].what.skipping:
+        small = small | LUT_MEMORIES_OF_SKIPPING
+    assert len(written) > len(small)
+    assert {cell.name for cell in written if not holds_state(cell)} <= small
 
 
 @pytest.mark.parametrize("name", CONFIGURATIONS)
@@ -353,3 +360,25 @@ def test_report_is_read() -> None:
 def test_report_with_other_than_one_clock_is_refused(clocks: tuple[str, ...]) -> None:
     with pytest.raises(SynthesisError, match="one was expected"):
         read_report(report(*clocks))
+
+
+COSTS = Path(__file__).parents[1] / "bench" / "feature_costs.py"
+
+
+def test_the_cost_of_a_feature_is_that_of_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    costs = runpy.run_path(str(COSTS))
+    base: Configuration = costs["BASE"]
+    for feature, changes in costs["FEATURES"].items():
+        without, having = (base.with_(**change).to_dict() for change in changes)
+        differing = {
+            name
+            for part in ("what", "how")
+            for name, value in having[part].items()
+            if without[part].get(name) != value
+        }
+        assert differing == {feature.split(" ")[0]}
+    areas = {False: Area(100, 20, 300, 4, 5.5), True: Area(150, 19, 300, 6, 6.0)}
+    monkeypatch.setitem(
+        costs["cost"].__globals__, "core_area", lambda build: areas[build.what.skipping]
+    )
+    assert costs["cost"]("skipping") == Area(50, -1, 0, 2, 0.5)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from haan.config import Configuration
-from haan.flags import RowFlag
+from haan.flags import SKIPPING, RowFlag
 from haan.layer import LayerSettings
 from haan.sim import ParameterVector, Row, SimulationResult, StallPattern, simulate_core, stimulus
 from haan.sim.verdict import compare
@@ -88,6 +88,7 @@ BUILD = {
     "pipeline": ["balanced", "short"],
     "subsampling": [False, True],
     "cast_before_gamma": [False, True],
+    "anchors": [0, 1, 4],
 }
 LANES = [(4, 4), (16, 2), (2, 1), (8, 8), (1, 1), (32, 8), (4, 2)]
 """p_n, p_d"""
@@ -99,9 +100,11 @@ def build_possible(case: Case) -> bool:
 
 def configuration(case: Case, lanes: tuple[int, int]) -> Configuration:
     affine, *rest = case["parameters"].split()
-    changes = {name: level for name, level in case.items() if name != "parameters"}
+    changes = {name: level for name, level in case.items() if name not in ("parameters", "anchors")}
     return Configuration().with_(
         **changes,
+        skipping=case["anchors"] > 0,
+        anchors=max(1, case["anchors"]),
         affine=affine,
         parameter_format="fp32" if "fp32" in rest else "fp16",
         one_plus_gamma="one_plus" in rest,
@@ -127,6 +130,7 @@ ROW = {
     "samples": ["all", "first half", "every second", "few from the middle"],
     "mode": ["layernorm", "rmsnorm"],
     "cast_before_gamma": [False, True],
+    "isd": ["computed", "kept", "predicted or held", "predicted or computed"],
 }
 SHORT_ROWS = [1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 40]
 LONG_ROWS = [*SHORT_ROWS, 513, 520, 576, 768, 769, 1152, 2560, 2880, 4096]
@@ -159,6 +163,7 @@ def row_levels(build: Configuration) -> dict[str, list[Any]]:
         "mode": list(what.norms),
         "samples": ROW["samples"] if what.subsampling else ["all"],
         "cast_before_gamma": [False, True] if what.cast_before_gamma else [False],
+        "isd": ROW["isd"] if what.skipping else ["computed"],
     }
 
 
@@ -174,6 +179,19 @@ def sampling(samples: str, n: int) -> dict[str, int]:
     return {}
 
 
+def skipping(isd: str, random: np.random.Generator) -> dict[str, Any]:
+    if not isd.startswith("predicted"):
+        return {"keep_isd": isd == "kept"}
+    return {
+        "skip": True,
+        "anchor": int(random.integers(5)),
+        "ratio": float(np.exp2(random.normal())),
+        "guard_low": float(random.choice([0.0, 0.1])),
+        "guard_high": float(random.choice([np.inf, 2.0])),
+        "guard_action": "exact" if isd.endswith("computed") else "hold",
+    }
+
+
 def make_row(case: Case, n: int, random: np.random.Generator) -> Row:
     settings = LayerSettings(
         n=n,
@@ -183,6 +201,7 @@ def make_row(case: Case, n: int, random: np.random.Generator) -> Row:
         slot=case["slot"],
         cast_before_gamma=case["cast_before_gamma"],
         **sampling(case["samples"], n),
+        **skipping(case["isd"], random),
     )
     return Row(
         stimulus.row(case["kind"], n, random),
@@ -251,7 +270,9 @@ def test_pairs_of_levels_all_occur():
 
 def test_builds_cover_all_lanes():
     assert {build.how.p_n for build in BUILDS} == {1, 2, 4, 8, 16, 32}
-    assert len(ON_ICARUS) * 5 >= len(BUILDS)
+    assert len(ON_ICARUS) * 5 >= len(BUILDS) - 1
+    assert {build.what.skipping for build in FAULTY} == {False, True}
+    assert {build.what.skipping for build in ON_ICARUS} == {False, True}
 
 
 @pytest.mark.parametrize("build", BUILDS, ids=name)
@@ -303,6 +324,7 @@ def faulty_rows(build: Configuration, random: np.random.Generator) -> list[Row]:
     n = 3 * p_n + (1 if p_n > 1 else 0)
     half = {"n_sub": n // 2} if build.what.subsampling else {}
     plain = {"mode": build.what.norms[0], "eps": 1e-5, "affine": "none", "slot": 0}
+    skips = [LayerSettings(n=n, **plain, skip=True)] * build.what.skipping
     finite = stimulus.finite(random, max_n)
 
     def elements(count: int, **special: int) -> np.ndarray:
@@ -312,7 +334,7 @@ def faulty_rows(build: Configuration, random: np.random.Generator) -> list[Row]:
         return bits
 
     bad: list[Row] = []
-    for settings in (LayerSettings(n=n, **plain), LayerSettings(n=n, **plain, **half)):
+    for settings in (LayerSettings(n=n, **plain), LayerSettings(n=n, **plain, **half), *skips):
         for count in (0, 1, p_n - 1, p_n, n - 1, n + 1, n + p_n, 5 * p_n, 9 * p_n):
             if 0 <= count <= max_n:
                 bad.append(Row(elements(count), settings))
@@ -323,7 +345,7 @@ def faulty_rows(build: Configuration, random: np.random.Generator) -> list[Row]:
         for value in (0x7C00, 0xFC00, 0x7E00, 0x7C01, 0xFFFF):
             for at in {0, p_n - 1, n // 2, n - 1}:
                 bad.append(Row(elements(n, **{f"at{at}": value}), settings))
-    good = LayerSettings(n=n, **plain)
+    good = LayerSettings(n=n, **plain, keep_isd=build.what.skipping)
     for record in (
         {"valid": 0},
         {"n": 0},
@@ -340,6 +362,14 @@ def faulty_rows(build: Configuration, random: np.random.Generator) -> list[Row]:
     ):
         if build.what.subsampling or not record.keys() & {"n_sub", "first", "stride_log2"}:
             bad += [Row(elements(count), good, fields=record) for count in (1, n, 9 * p_n)]
+    for settings in skips:
+        for record in (
+            {"ratio": 0},
+            {"keep_isd": 1},
+            {"guard_low": 1 << 31},
+            {"guard_high": -1 % (1 << 32)},
+        ):
+            bad.append(Row(elements(n), settings, fields=record))
     bad.append(Row(elements(n), None))
     rows = []
     for index in random.permutation(len(bad)):
@@ -355,7 +385,9 @@ def test_faults(build):
     rows = faulty_rows(build, np.random.default_rng(7))
     flags = check(build, rows, 7, **STALLS["random"]).rows
     assert not any(row.flags & ~RowFlag.OVERFLOW for row in flags[1::2])
-    for flag in set(RowFlag) - {RowFlag.OVERFLOW, RowFlag.ZERO_VARIANCE}:
+    seldom = RowFlag.OVERFLOW | RowFlag.ZERO_VARIANCE | RowFlag.GUARD | RowFlag.NO_ANCHOR
+    never = RowFlag(0) if build.what.skipping else SKIPPING
+    for flag in set(RowFlag) - set(seldom | never):
         assert any(row.flags & flag for row in flags)
 
 

@@ -36,6 +36,10 @@ CONFIGURATIONS = {
         p_n=4,
     ),
     "narrow bus": TINY.with_(p_n=8, bus_bytes=4),
+    "skipping": TINY.with_(p_n=4, skipping=True, anchors=2),
+    "skipping, rmsnorm alone": TINY.with_(
+        norms=["rmsnorm"], affine="gamma", skipping=True, subsampling=True, layers=1, token_slots=1
+    ),
 }
 TOPS = get_args(Top)
 
@@ -210,6 +214,8 @@ WHAT_ELSE: dict[str, list[dict[str, Any]]] = {
     "layers": [{"layers": n} for n in (1, 3, 256)],
     "slots": [{"slots": n} for n in (1, 3, 256)],
     "token_slots": [{"token_slots": n} for n in (1, 1000, 65536)],
+    "skipping": [{"skipping": False}, {"skipping": True}, {"skipping": True, "token_slots": 65536}],
+    "anchors": [{"anchors": n, "skipping": True} for n in (1, 2, 256)],
     "p_d": [{"p_d": 4, "p_n": 4}, {"p_d": 1, "p_n": 8}],
     "p_n": [{"p_n": 1, "p_d": 1}, {"p_n": 32}],
     "newton_steps": [
