@@ -92,15 +92,15 @@ def choose(random, values):
     return values[int(random.integers(len(values)))]
 
 
-def any_layer(build, random, formats=None):
+def any_layer(build, random, formats):
     """Settings that the build can do."""
     what, p_n = build.what, build.how.p_n
     n = choose(random, [1, 2, 3, p_n, 2 * p_n, 2 * p_n + 1, int(random.integers(1, what.max_n))])
     parts = ["none", *["gamma"] * what.gamma, *["beta", "gamma+beta"] * what.beta]
-    affine = choose(random, parts[1:] if what.gamma and random.random() < 0.7 else parts)
-    given, asked = formats or choose(random, BOTH)
-    if "gamma" not in affine:
+    given, asked = formats
+    if not what.gamma:
         asked = "fp16"
+    affine = choose(random, [each for each in parts if asked == "fp16" or "gamma" in each])
     more = {}
     if given == "int8" and random.random() < 0.4:
         more["x_scale"] = float(np.exp2(random.normal(0, 10)))
