@@ -36,7 +36,6 @@ SECONDS = 20
 BUILD = """schema = 1
 name = "build"
 [what]
-formats = ["fp16"]
 formats = ["fp16", "int8"]
 norms = ["layernorm", "rmsnorm"]
 affine = "gamma+beta"
