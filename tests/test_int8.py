@@ -79,6 +79,8 @@ BUILDS = [
         lambda case: not (case.get("cast_before_gamma") and case.get("parameters") == "none"),
     )
 ]
+QUICK = 8
+"""So many of them have most of the pairs."""
 ON_ICARUS = [build for build in BUILDS if build.how.p_n <= 4 and build.what.gamma][:2]
 
 
@@ -193,6 +195,9 @@ def check_any(build, seed, count, **options):
     random = np.random.default_rng(seed)
     parameters = make_parameters(build, random)
     layers = [any_layer(build, random, pair) for pair in islice(cycle(BOTH), 12)]
+    if build.what.skipping:
+        layers[0] = layers[0].model_copy(update={"keep_isd": True, "skip": False})
+        layers[1] = layers[1].model_copy(update={"keep_isd": False, "skip": True, "anchor": 0})
     rows = []
     for _ in range(count):
         layer = int(random.integers(len(layers)))
@@ -200,7 +205,11 @@ def check_any(build, seed, count, **options):
     return rows, check(build, rows, parameters, **options).rows
 
 
-@pytest.mark.parametrize("build", BUILDS, ids=name)
+@pytest.mark.parametrize(
+    "build",
+    [*BUILDS[:QUICK], *(pytest.param(build, marks=pytest.mark.slow) for build in BUILDS[QUICK:])],
+    ids=name,
+)
 def test_rows(build):
     """Rows of all formats, whole ones and broken ones, follow each other."""
     seed = BUILDS.index(build)
