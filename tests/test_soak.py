@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from haan.flags import RowFlag
+from haan.flags import SKIPPING, RowFlag
 from haan.registers import register_map
 from haan.sim.soak import BUILDS, SoakReport, judge_run, plan, run, simulate_plan
 
@@ -37,11 +37,15 @@ def check(build, rows, seed):
     assert report.sentence == ""
     assert report.rows == rows
     assert report.accesses.keys() == KINDS
-    always = set(RowFlag) - {RowFlag.OVERFLOW}
+    never = RowFlag(0) if build.what.skipping else SKIPPING
+    always = {flag for flag in RowFlag if flag not in never | RowFlag.OVERFLOW}
     assert {flag.name for flag in always} <= report.flags.keys()
+    assert not {flag.name for flag in never} & report.flags.keys()
 
 
-@pytest.mark.parametrize("name", ["lanes-8", "narrow-bus"])
+@pytest.mark.parametrize(
+    "name", ["lanes-8", "narrow-bus", "skipping", "int8-skipping", "int8-narrow-bus"]
+)
 def test_everything_is_as_golden_says(name):
     (build,) = (build for build in BUILDS if build.name == name)
     check(build, 2000, 100)
