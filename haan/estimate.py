@@ -2,18 +2,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a build gives, before any synthesis: cycles, memory and multipliers, computed from the configuration and a row's settings."""
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 from rich.table import Table
 
 from .config import Configuration, ConfigurationError
-from .formats import FP16
+from .formats import FP16, FP32, INT8
 from .golden import Packet, passages
 from .latency import row_products
 from .layer import LayerSettings
 from .layout import Memory, memories
-from .numerics import D_BITS, ISD_BITS, Numerics
+from .numerics import D_BITS, ISD_BITS, VARIANCE_BITS, Numerics
 from .products import operand_widths
 
 BlockShape = tuple[int, int]
@@ -80,11 +79,11 @@ class Estimate:
     skipped_latency_cycles: int | None
     """Of such a row, from idle."""
     beats_per_row: int
-    """On the bus."""
+    """On the bus, in; as many out where the formats are equal."""
     bytes_per_row: int
-    """In, and as many out."""
+    """Likewise."""
     bytes_per_second: float
-    """In, and as many out."""
+    """Likewise."""
     bubble_free_n: int | None
     """The smallest N of which a beat leaves in every cycle; None: no N up to max_n."""
     memories: list[MemoryEstimate]
@@ -109,7 +108,7 @@ def estimate(configuration: Configuration, settings: LayerSettings, mhz: float =
         family: multiplier_counts(configuration, least) for family, least in _FAMILIES.items()
     }
     cycles, latency = interval(configuration, settings), row_latency(configuration, settings)
-    octets = settings.n * FP16.width // 8
+    octets = _octets(settings, settings.input_format)
     rows = mhz * 1e6 / cycles
     skips = configuration.what.skipping and settings.mode == "rmsnorm"
     return Estimate(
@@ -127,7 +126,7 @@ def estimate(configuration: Configuration, settings: LayerSettings, mhz: float =
         skipped_latency_cycles=(
             row_latency(configuration, settings, skipped=True) if skips else None
         ),
-        beats_per_row=_bus_beats(configuration, settings),
+        beats_per_row=_bus_beats(configuration, octets),
         bytes_per_row=octets,
         bytes_per_second=rows * octets,
         bubble_free_n=bubble_free_n(configuration, settings),
@@ -149,8 +148,13 @@ def _beats(configuration: Configuration, n: int) -> int:
     return -(-n // configuration.how.p_n)
 
 
-def _bus_beats(configuration: Configuration, settings: LayerSettings) -> int:
-    return -(-settings.n * FP16.width // 8 // configuration.how.bus)
+def _octets(settings: LayerSettings, element: str) -> int:
+    """Bytes of a row of elements of a format."""
+    return settings.n * (INT8 if element == INT8.name else FP16).width // 8
+
+
+def _bus_beats(configuration: Configuration, octets: int) -> int:
+    return -(-octets // configuration.how.bus)
 
 
 def feed_cycles(configuration: Configuration, settings: LayerSettings) -> int:
@@ -169,7 +173,10 @@ def _takes(configuration: Configuration, settings: LayerSettings) -> dict[str, i
         "output": _beats(configuration, settings.n),
         "statistics": feed_cycles(configuration, settings),
         "isd_interval": configuration.how.isd_interval,
-        "bus": _bus_beats(configuration, settings),
+        "bus": max(
+            _bus_beats(configuration, _octets(settings, element))
+            for element in (settings.input_format, settings.output_format)
+        ),
     }
 
 
@@ -185,7 +192,8 @@ def _limit(configuration: Configuration, settings: LayerSettings) -> str:
 
 def skipped_interval(configuration: Configuration, settings: LayerSettings) -> int:
     """The same of rows that take no statistics."""
-    return max(_beats(configuration, settings.n), _bus_beats(configuration, settings))
+    takes = _takes(configuration, settings)
+    return max(takes["output"], takes["bus"])
 
 
 def row_latency(
@@ -194,7 +202,9 @@ def row_latency(
     """From the transfer of a row's first beat to that of its result's last one, from idle."""
     if skipped:
         settings = settings.model_copy(update={"skip": True, "keep_isd": False})
-    row = Packet(_bus_beats(configuration, settings), settings, predicted=skipped)
+    inside = _beats(configuration, settings.n) if settings.int8_input else None
+    beats = _bus_beats(configuration, _octets(settings, settings.input_format))
+    row = Packet(beats, settings, predicted=skipped, inside=inside)
     (passage,) = passages(configuration, [row], [True], [True])
     return passage.out_cycles[-1] - passage.in_cycles[0]
 
@@ -239,11 +249,15 @@ def multiplier_counts(configuration: Configuration, least: int = 0) -> dict[str,
         for a_bits, b_bits in row_products(configuration)
         for widths in operand_widths(a_bits, b_bits, how.isd_interval)
     ]
-    units: Mapping[str, list[tuple[int, int]]] = {
+    units: dict[str, list[tuple[int, int]]] = {
         "normalization": lane * how.p_n,
         "statistics": [(SQUARE_BITS, SQUARE_BITS)] * how.p_d,
         "row": row,
     }
+    if what.skipping:
+        units["prediction"] = [(ISD_BITS, FP32.significand_bits // 2)] * 2
+        if what.int8:
+            units["prediction"] += operand_widths(VARIANCE_BITS, VARIANCE_BITS, how.isd_interval)
     return {
         unit: sum(min(a, b) > 1 and a + b >= least for a, b in widths)
         for unit, widths in units.items()

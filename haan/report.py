@@ -5,7 +5,7 @@
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,20 +15,25 @@ from .config import Configuration
 from .estimate import interval
 from .flags import RowFlag
 from .formats import FP16
-from .golden import reference, ulp_error
+from .golden import Reference, lsb_error, reference, ulp_error
 from .sim import ParameterVector, Row, SimulationResult, Simulator, simulate
 from .sim.verdict import Verdict, compare
 from .tensors import Tensors
 
+PARAMETERS: tuple[Literal["gamma", "beta"], ...] = ("gamma", "beta")
+
 
 @dataclass(frozen=True)
 class Report:
-    """Figures of one simulation. Cycles are clock cycles; errors are in units of the last place of the FP16 result."""
+    """Figures of one simulation. Cycles are clock cycles; errors are in units of the last place of FP16 results, or in LSB of INT8 ones
+    against float64 rounded to INT8."""
 
     configuration: str
     simulator: Simulator
     mode: str
     affine: str
+    input_format: str
+    output_format: str
     rows: int
     n: int
     n_sub: int
@@ -39,8 +44,11 @@ class Report:
     latency_cycles: int
     """From the first row's first beat in to its last beat out."""
     max_error_ulp: float | None
-    """None if all results are NaN."""
+    """None if all results are NaN, or are INT8."""
     mean_error_ulp: float | None
+    max_error_lsb: float | None
+    """None if results are FP16, or if there is none that a number should be."""
+    mean_error_lsb: float | None
     flags: dict[str, int]
     """Flag -> rows that have it."""
     different_rows: list[int]
@@ -70,7 +78,7 @@ class Outcome:
     """A report, and what the hardware gave."""
 
     report: Report
-    y: NDArray[np.float16]
+    y: NDArray[np.float16] | NDArray[np.int8]
     """(rows, N)"""
     cycles: NDArray[np.int64]
     """(rows,), from the first input beat to each row's last output beat."""
@@ -94,12 +102,15 @@ def measure(
     Raises what `haan.sim.simulate` raises.
     """
     settings, tokens = tensors.settings, configuration.what.token_slots
-    rows = [Row(x, settings, token=i % tokens) for i, x in enumerate(tensors.x)]
-    parameters = []
-    if tensors.gamma is not None:
-        parameters.append(ParameterVector("gamma", tensors.gamma, one_plus=tensors.one_plus_gamma))
-    if tensors.beta is not None:
-        parameters.append(ParameterVector("beta", tensors.beta))
+    rows = [
+        Row(x, settings, token=i % tokens, x_scale=scale)
+        for i, (x, scale) in enumerate(zip(tensors.x, tensors.x_scale.tolist(), strict=True))
+    ]
+    parameters = [
+        ParameterVector(kind, tensors.written[kind][0], one_plus=tensors.written[kind][1])
+        for kind in PARAMETERS
+        if kind in tensors.written
+    ]
     step(f"Generating, building and simulating {len(rows)} rows")
     result = simulate(configuration, rows, parameters, simulator=simulator, waves=waves)
     step("Comparing with the golden model and float64")
@@ -116,37 +127,65 @@ def judge(
 ) -> Outcome:
     """Compares what the hardware gave for the rows of `tensors`, in order, with float64."""
     settings = tensors.settings
-    options = settings.model_dump(include={"mode", "eps", "n_sub", "first", "stride"})
-    options["one_plus_gamma"] = tensors.one_plus_gamma
-    inputs = (tensors.x, tensors.gamma, tensors.beta)
-    bits = np.full(tensors.x.shape, FP16.quiet_nan, np.uint16)
-    for row, got in zip(bits, result.rows, strict=True):
-        row[: len(got.bits)] = got.bits
+    options = settings.model_dump(include={"mode", "eps", "n_sub", "first", "stride", "y_scale"})
+    options |= {"one_plus_gamma": tensors.one_plus_gamma, "x_scale": tensors.x_scale}
+    x = np.where(np.isfinite(tensors.x), tensors.x, tensors.x.dtype.type(0))
     flags = np.array([row.flags for row in result.rows], np.uint16)
-    y = bits.view(np.float16)
-    judged = ~np.isnan(y)
     with np.errstate(invalid="ignore"):  # Infinite parameters: their elements are NaN in y.
-        exact = reference(np.where(np.isfinite(tensors.x), tensors.x, 0), *inputs[1:], **options)
-    errors = ulp_error(y[judged], exact.y[judged], exact.gamma_xhat[judged])
+        exact = reference(x, tensors.gamma, tensors.beta, **options)
+    y = _outputs(tensors, result)
+    errors = _errors(tensors, y, exact, flags)
+    largest = float(errors.max()) if errors.size else None
+    mean = float(errors.mean()) if errors.size else None
+    lsb = settings.int8_output
     last = np.array([row.out_cycles[-1] for row in result.rows], np.int64)
     report = Report(
         configuration=configuration.name,
         simulator=simulator,
         mode=settings.mode,
         affine=settings.affine,
+        input_format=settings.input_format,
+        output_format=settings.output_format,
         rows=len(y),
         n=settings.n,
         n_sub=settings.samples,
         cycles_per_row=float(np.diff(last).mean()) if len(last) > 1 else None,
         bound_cycles_per_row=interval(configuration, settings),
         latency_cycles=result.rows[0].latency,
-        max_error_ulp=float(errors.max()) if errors.size else None,
-        mean_error_ulp=float(errors.mean()) if errors.size else None,
+        max_error_ulp=None if lsb else largest,
+        mean_error_ulp=None if lsb else mean,
+        max_error_lsb=largest if lsb else None,
+        mean_error_lsb=mean if lsb else None,
         flags=flag_counts(flags),
         different_rows=verdict.different,
         mistimed_rows=verdict.mistimed,
     )
     return Outcome(report, y, last - result.rows[0].in_cycles[0], flags)
+
+
+def _outputs(tensors: Tensors, result: SimulationResult) -> NDArray[np.float16] | NDArray[np.int8]:
+    """(rows, N)"""
+    if tensors.settings.int8_output:
+        return np.array([row.bits for row in result.rows]).view(np.int8)
+    bits = np.full(tensors.x.shape, FP16.quiet_nan, np.uint16)
+    for row, got in zip(bits, result.rows, strict=True):
+        row[: len(got.bits)] = got.bits
+    return bits.view(np.float16)
+
+
+def _errors(
+    tensors: Tensors,
+    y: NDArray[np.float16] | NDArray[np.int8],
+    exact: Reference,
+    flags: NDArray[np.uint16],
+) -> NDArray[np.float64]:
+    """Of all results that are numbers: NaN is 0 in INT8, so there what is infinite or NaN is left out, and rows in which it was sampled."""
+    if y.dtype != np.int8:
+        judged = ~np.isnan(y)
+        return ulp_error(y[judged].view(np.float16), exact.y[judged], exact.gamma_xhat[judged])
+    judged = np.isfinite(exact.y) & np.isfinite(tensors.x)
+    judged &= (flags & RowFlag.NONFINITE == 0)[:, None]
+    return lsb_error(y[judged].view(np.int8), exact.y[judged])
 
 
 def flag_counts(flags: NDArray[np.uint16]) -> dict[str, int]:
@@ -166,6 +205,9 @@ def as_table(report: Report) -> Table:
     samples = "" if report.n_sub == report.n else f", statistics from {report.n_sub}"
     norm = report.mode if report.affine == "none" else f"{report.mode}, {report.affine}"
     table.add_row("Rows", f"{report.rows} of N = {report.n} ({norm}{samples})")
+    formats = report.input_format, report.output_format
+    if formats != (FP16.name, FP16.name):
+        table.add_row("Formats", "{} in, {} out".format(*(name.upper() for name in formats)))
     bound = f"bound {report.bound_cycles_per_row}"
     if report.cycles_per_row is None:
         table.add_row("Cycles a row", f"one row has no interval ({bound})")
@@ -176,6 +218,11 @@ def as_table(report: Report) -> Table:
         table.add_row(
             "Error against float64",
             f"max {report.max_error_ulp:.4f} ulp, mean {report.mean_error_ulp:.4f} ulp",
+        )
+    elif report.max_error_lsb is not None and report.mean_error_lsb is not None:
+        table.add_row(
+            "Error against float64, rounded",
+            f"max {report.max_error_lsb:g} LSB, mean {report.mean_error_lsb:.4f} LSB",
         )
     else:
         table.add_row("Error against float64", "every result is NaN")

@@ -3,6 +3,7 @@
 """The tensors that `haan simulate` reads, from .npz or .safetensors files, and writes, as .npz files."""
 
 import lzma
+import math
 import struct
 import tokenize
 import warnings
@@ -16,7 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .config import Configuration, ConfigurationError
+from .formats import FP16, INT8
 from .layer import LayerSettings
+from .scaling import divided
 from .tools import tool
 
 Array = NDArray[Any]
@@ -24,6 +27,7 @@ Array = NDArray[Any]
 SETTINGS = ("mode", "eps", "n_sub", "first", "stride", "cast_before_gamma")
 """Scalars that are layer settings as they are."""
 FORMATS = ("format", "out_format")
+SCALES = ("x_scale", "y_scale")
 LARGEST_FILE = 1 << 30
 """Bytes that an input file may unpack to."""
 _UNSOUND = (
@@ -32,29 +36,34 @@ _UNSOUND = (
 )
 """What numpy and zipfile raise for files that are not sound."""
 ARRAYS = ("x", "gamma", "beta")
-KNOWN = (*ARRAYS, *SETTINGS, "one_plus_gamma", *FORMATS)
+KNOWN = (*ARRAYS, *SETTINGS, "one_plus_gamma", *FORMATS, *SCALES)
 
 
 @dataclass(frozen=True, eq=False)
 class Tensors:
     """Rows to normalize, and what to do with them, checked against a configuration."""
 
-    x: NDArray[np.float16]
+    x: NDArray[np.float16] | NDArray[np.int8]
     """(rows, N)"""
+    x_scale: NDArray[np.float32]
+    """(rows,), what the INT8 elements of each row are multiplied by; 1 for FP16."""
     gamma: Array | None
-    """(N,), float16 or float32: the build's parameter format."""
+    """(N,), float16 or float32: the build's parameter format, or, for INT8 results, as given."""
     beta: Array | None
     """(N,), as gamma."""
     one_plus_gamma: bool
     """gamma is an offset from one."""
     settings: LayerSettings
+    written: dict[str, tuple[Array, bool]]
+    """"gamma" or "beta" -> what is written to the hardware, and whether it is an offset from one."""
 
     @classmethod
     def read(cls, path: Path, configuration: Configuration) -> "Tensors":
         """Reads `x` (rows, N), optional `gamma` and `beta` (N), and scalars: `SETTINGS`, `one_plus_gamma`, `FORMATS`.
 
-        Numbers are float16, or float32 with values that the build's format holds exactly. Raises ConfigurationError with the file's
-        name for anything else.
+        Numbers are float16, or float32 with values that the build's format holds exactly. INT8: `x` int8 with `x_scale`, a number or
+        (rows,); `out_format` "int8" with a number `y_scale`, by which gamma and beta are divided. Raises ConfigurationError with the
+        file's name for anything else.
         """
         arrays = load(path)
         try:
@@ -78,34 +87,122 @@ class Tensors:
         if "x" not in arrays:
             there = ", ".join(arrays) or "none"
             raise ConfigurationError(f"array x (rows, N) is missing; arrays in the file: {there}")
-        x = rows_array("x", arrays["x"])
-        n = x.shape[1]
+        x = _elements(arrays, configuration)
+        rows, n = x.shape
         given = {name: scalar(name, arrays[name]) for name in SETTINGS if name in arrays}
+        given |= _formats(arrays)
+        x_scale = _x_scale(arrays, rows)
+        if "x_scale" in arrays and not arrays["x_scale"].ndim and x_scale[0]:
+            given["x_scale"] = float(x_scale[0])
         n_sub = given.get("n_sub", what.n_sub)
         if isinstance(n_sub, int) and n_sub > n:
             raise ConfigurationError(
                 f"n_sub = {n_sub} elements should enter the statistics, but a row of x has only {n}"
             )
+        integers = given["output_format"] == INT8.name
+        # What is divided before it is written may have any value.
+        width = "fp32" if integers else what.parameter_format
         gamma, beta = (
-            parameter_array(name, arrays[name], n, what.parameter_format)
-            if name in arrays
-            else None
+            parameter_array(name, arrays[name], n, width) if name in arrays else None
             for name in ("gamma", "beta")
         )
         one_plus_gamma = bool(
             scalar("one_plus_gamma", arrays.get("one_plus_gamma", np.array(False)))
         )
-        if one_plus_gamma and not what.one_plus_gamma:
+        if one_plus_gamma and not (what.one_plus_gamma or integers):
             raise ConfigurationError(
                 "one_plus_gamma = true, but this build has one_plus_gamma = false"
             )
         if one_plus_gamma and gamma is None:
             raise ConfigurationError("one_plus_gamma = true needs an array gamma, which is missing")
-        affine = "+".join(name for name in ("gamma", "beta") if name in arrays) or "none"
+        parts = [name for name in ("gamma", "beta") if name in arrays]
+        if integers and gamma is None:
+            parts.insert(0, "gamma")  # Ones, which the scale is put into.
+        affine = "+".join(parts) or "none"
         defaults = {"mode": what.norms[0], "n_sub": what.n_sub}
         settings = LayerSettings.from_dict({**defaults, **given, "n": n, "affine": affine})
         settings.check(configuration)
-        return cls(x, gamma, beta, one_plus_gamma, settings)
+        vectors, offset = (gamma, beta), one_plus_gamma
+        if integers:
+            vectors = divided(gamma, beta, n, settings.y_scale, configuration, one_plus_gamma)
+            offset = False
+        written = {
+            name: (vector, offset and name == "gamma")
+            for name, vector in zip(("gamma", "beta"), vectors, strict=True)
+            if vector is not None
+        }
+        return cls(x, x_scale, gamma, beta, one_plus_gamma, settings, written)
+
+
+def _elements(
+    arrays: dict[str, Array], configuration: Configuration
+) -> NDArray[np.float16] | NDArray[np.int8]:
+    x = arrays["x"]
+    formats = configuration.what.formats
+    if x.dtype != np.int8:
+        if x.dtype.kind in "iu" and INT8.name in formats:
+            raise ConfigurationError(f"x is {x.dtype}, but must be float16, float32 or int8")
+        return rows_array("x", x)
+    if INT8.name not in formats:
+        raise ConfigurationError(f"x is int8, but this build has formats = {list(formats)}")
+    if "x_scale" not in arrays:
+        raise ConfigurationError(
+            "x is int8, so x_scale, a number or one for each row, is needed, but missing"
+        )
+    _require_rows("x", x)
+    return cast(NDArray[np.int8], x)
+
+
+def _formats(arrays: dict[str, Array]) -> dict[str, Any]:
+    """Formats and the scale of the output, as settings."""
+    mine = INT8.name if arrays["x"].dtype == np.int8 else FP16.name
+    told = scalar("format", arrays["format"]) if "format" in arrays else mine
+    if told != mine:
+        raise ConfigurationError(
+            f"format = {told!r}, but x is {arrays['x'].dtype}, whose format is {mine!r}"
+        )
+    found: dict[str, Any] = {"input_format": mine, "output_format": FP16.name}
+    if "out_format" in arrays:
+        found["output_format"] = scalar("out_format", arrays["out_format"])
+    if "y_scale" in arrays:
+        y_scale = scalar("y_scale", arrays["y_scale"])
+        _require_scale("y_scale", y_scale, 2.0**-126)
+        found["y_scale"] = float(y_scale)
+    elif found["output_format"] == INT8.name:
+        raise ConfigurationError(
+            "out_format = 'int8' needs y_scale, what an INT8 result is to be multiplied by, which is missing"
+        )
+    return found
+
+
+def _x_scale(arrays: dict[str, Array], rows: int) -> NDArray[np.float32]:
+    """(rows,)"""
+    if "x_scale" not in arrays:
+        return np.ones(rows, np.float32)
+    given = arrays["x_scale"]
+    if arrays["x"].dtype != np.int8:
+        raise ConfigurationError(
+            f"x_scale is given, but x is {arrays['x'].dtype}: only INT8 elements have a scale"
+        )
+    if given.shape not in ((), (rows,)):
+        raise ConfigurationError(
+            f"x_scale has shape {given.shape}, but must be a number or ({rows},): one for each row"
+        )
+    for place, value in enumerate(given.reshape(-1).tolist()):
+        _require_scale(f"x_scale[{place}]" if given.ndim else "x_scale", value, 0.0)
+    return np.broadcast_to(given.astype(np.float32), (rows,))
+
+
+def _require_scale(name: str, value: Any, least: float) -> None:
+    """A scale is a positive normal number of FP32, or 0 where that is `least`."""
+    smallest, largest = 2.0**-126, float(np.finfo(np.float32).max)
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    zero = number and value == least == 0 and math.copysign(1.0, value) > 0
+    if not number or not (zero or smallest <= value <= largest):
+        allowed = "" if least else "0, and "
+        raise ConfigurationError(
+            f"{name} = {value!r}: allowed is {allowed}{smallest:.8g} to {largest:.8g}"
+        )
 
 
 def write(path: Path, **arrays: Array) -> None:
@@ -184,10 +281,7 @@ def scalar(name: str, array: Array) -> Any:
 
 def rows_array(name: str, x: Array) -> NDArray[np.float16]:
     """Rows as FP16; ConfigurationError if they are no (rows, N) of FP16 values."""
-    if x.ndim != 2 or not x.size:
-        raise ConfigurationError(
-            f"{name} has shape {x.shape}, but must be (rows, N) with at least one row and one element"
-        )
+    _require_rows(name, x)
     _require_float(name, x)
     half = _half(x)
     where = _differs(x, half)
@@ -196,6 +290,13 @@ def rows_array(name: str, x: Array) -> NDArray[np.float16]:
             f"{name}{list(where)} = {x[where]} is not an FP16 value; round {name} yourself: {name}.astype(numpy.float16)"
         )
     return half
+
+
+def _require_rows(name: str, x: Array) -> None:
+    if x.ndim != 2 or not x.size:
+        raise ConfigurationError(
+            f"{name} has shape {x.shape}, but must be (rows, N) with at least one row and one element"
+        )
 
 
 def parameter_array(name: str, array: Array, n: int, parameter_format: str) -> Array:

@@ -5,6 +5,7 @@
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby
 from operator import itemgetter
 
@@ -12,7 +13,7 @@ import numpy as np
 
 from ..config import Configuration
 from ..golden import Slot, acceptable, accepted_settings
-from ..layer import LayerSettings, record_layout
+from ..layer import LayerSettings, float32_bits, record_layout
 from ..registers import Register, register_map
 from .jobs import Answer, AxiRecord, Beat, BusAccess
 from .rows import ParameterVector, Row
@@ -30,6 +31,7 @@ class Replay:
     Members, after `run`
     --------------------
     settings : of each row, with `slot` naming one of `slots`
+    met : the rows, each with the record that its layer had
     slots : contents that slots had while rows used them
     kinds : accesses by kind
     """
@@ -53,9 +55,10 @@ class Replay:
         self.beats, self.record = beats, record
         self.table: dict[int, _Record] = {}
         self.settings: list[LayerSettings | None] = []
+        self.met: list[Row] = []
         self.slots: dict[int, Slot] = {}
         self.kinds: Counter[str] = Counter()
-        self.known: dict[tuple[tuple[str, int], ...], LayerSettings | None] = {}
+        self.known: dict[object, LayerSettings | None] = {}
         width = {16: np.uint16, 32: np.uint32}[self.what.parameters.width]
         self.contents = np.zeros((2, self.what.slots, self.what.max_n), dtype=width)
         self.one_plus = {
@@ -129,10 +132,13 @@ class Replay:
         """A row takes the entry of its layer."""
         row = self.rows[index]
         record = self.table.get(row.ids.get(0, row.layer), {"valid": 0})
-        key = tuple(record.items())
+        self.met.append(replace(row, fields=record))
+        # Without INT8 it doesn't matter.
+        x_scale = float32_bits(row.x_scale) if self.what.int8 else 0
+        key = tuple(record.items()), x_scale
         if key not in self.known:
             self.known[key] = (
-                accepted_settings(record, self.configuration) if record["valid"] else None
+                accepted_settings(record, self.configuration, x_scale) if record["valid"] else None
             )
         self.settings.append(self.known[key])
 
@@ -256,7 +262,7 @@ class Replay:
             and record["beta"] <= what.beta
             and record["cast_before_gamma"] <= what.cast_before_gamma
             and record["skip"] | record["keep_isd"] <= what.skipping
-            and record["input_format"] == record["output_format"] == 0
+            and (what.int8 or record["input_format"] == record["output_format"] == 0)
             and not (
                 record["skip"]
                 and (

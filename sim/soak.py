@@ -79,6 +79,27 @@ BUILDS = [
         anchors=2,
         subsampling=True,
     ),
+    Configuration().with_(
+        **_SMALL | {"token_slots": 4},
+        name="int8-skipping",
+        p_n=4,
+        p_d=4,
+        formats=["fp16", "int8"],
+        norms=["rmsnorm"],
+        affine="gamma",
+        skipping=True,
+        anchors=2,
+    ),
+    Configuration().with_(
+        **_SMALL,
+        name="int8-narrow-bus",
+        p_n=8,
+        p_d=4,
+        bus_bytes=4,
+        formats=["fp16", "int8"],
+        cast_before_gamma=True,
+        subsampling=True,
+    ),
 ]
 """Builds that a soak takes in turn: small, because short rows meet each other more often."""
 
@@ -168,7 +189,7 @@ def judge_run(planned: Plan, record: AxiRecord) -> SoakReport:
     answers = [*record.setup, *(answer for each in record.answers for answer in each)]
     wrong = replay.run(accesses, answers)
     result = SimulationResult(results, planned.source, planned.sink, 0)
-    verdict = judge(configuration, planned.rows, replay.settings, replay.slots, result)
+    verdict = judge(configuration, replay.met, replay.settings, replay.slots, result)
     return SoakReport(
         rows=len(results),
         beats=len(record.accepted) + len(record.seen),
@@ -211,12 +232,7 @@ class _Planner:
         self.parameters = [
             ParameterVector(
                 kind,
-                stimulus.parameters(
-                    ("plain", "wide", "special")[slot % 3],
-                    self.what.max_n,
-                    self.what.parameters.width,
-                    self.random,
-                ),
+                self.vector(("plain", "wide", "special")[slot % 3]),
                 slot,
                 one_plus=self.one_plus(kind == "beta", slot),
             )
@@ -237,6 +253,15 @@ class _Planner:
 
     def below(self, count: int) -> int:
         return int(self.random.integers(count))
+
+    def vector(self, spread: str) -> NDArray[Any]:
+        """Parameters of `stimulus.parameters`; in builds with INT8 plain ones make results of all its sizes."""
+        width = self.what.parameters.width
+        bits = stimulus.parameters(spread, self.what.max_n, width, self.random)
+        if self.what.int8 and spread == "plain":
+            numbers = bits.view(np.float32 if width == 32 else np.float16)
+            bits = np.multiply(numbers, 40, dtype=numbers.dtype).view(bits.dtype)
+        return bits
 
     def plan(self, count: int) -> Plan:
         bus = [
@@ -295,15 +320,41 @@ class _Planner:
             }
         if what.skipping:
             more |= self.skipping()
+        mode = what.norms[self.below(len(what.norms))]
+        eps = (1e-5, 0.0, 1e-12, 1e-6, 0.1)[self.below(5)]
+        affine = self.affines[self.below(len(self.affines))]
+        slot = self.below(what.slots)
+        cast = what.cast_before_gamma and self.chance(0.5)
+        if what.int8:
+            more |= self.formats(integers="gamma" in affine and not cast)
         return LayerSettings(
             n=n,
-            mode=what.norms[self.below(len(what.norms))],
-            eps=(1e-5, 0.0, 1e-12, 1e-6, 0.1)[self.below(5)],
-            affine=self.affines[self.below(len(self.affines))],
-            slot=self.below(what.slots),
-            cast_before_gamma=what.cast_before_gamma and self.chance(0.5),
+            mode=mode,
+            eps=eps,
+            affine=affine,
+            slot=slot,
+            cast_before_gamma=cast,
             **more,
         )
+
+    def formats(self, integers: bool) -> dict[str, Any]:
+        """Of a layer; `integers`: its results may be INT8."""
+        found: dict[str, Any] = {}
+        if self.chance(0.6):
+            found["input_format"] = "int8"
+            if self.chance(0.4):
+                found["x_scale"] = float(np.exp2(self.random.normal(0.0, 8.0)))
+        if integers and self.chance(0.7):
+            found["output_format"] = "int8"
+        return found
+
+    def x_scale(self) -> float:
+        """Of a row: mostly one that works, where it matters."""
+        if not self.what.int8:
+            return float(self.random.normal())
+        if self.chance(0.9):
+            return float(np.exp2(self.random.normal(0.0, 8.0)))
+        return (0.0, -0.0, -1.0, 1e-39, math.inf, math.nan, 2.0**-126, 3e38)[self.below(8)]
 
     def skipping(self) -> dict[str, Any]:
         """Of a layer: an anchor, a skipped one that any other may be the anchor of, or neither."""
@@ -323,43 +374,55 @@ class _Planner:
 
     def row(self) -> Row:
         """A row as its layer wants it when all commits before have been done, or with a fault."""
-        elements = self.configuration.how.bus // 2
+        octets = self.configuration.how.bus
         layer = self.below(self.what.layers)
         settings = self.layers[layer]
+        int8 = settings is not None and settings.int8_input
         length = self.length() if settings is None else settings.n
         fault = self.random.random()
         if fault < 0.04:
             length = self.below(length + 1)
         elif fault < 0.08:
             length += self.below(3 * self.configuration.how.p_n)
-        kinds = (*stimulus.KINDS, "any bits")
-        bits = stimulus.row(kinds[self.below(len(kinds))], max(1, length), self.random)[:length]
-        beats = max(1, -(-length // elements))
+        bits = self.integers(length) if int8 else self.numbers(length)
+        beats = max(1, -(-bits.nbytes // octets))
         keep, ids = {}, {}
         if 0.08 <= fault < 0.14:
             patterns = [
                 0,
-                1 << self.below(2 * elements),
+                1 << self.below(octets),
                 self.below(1 << 16),
-                (1 << 2 * elements) - 1,
+                (1 << octets) - 1,
             ]
             for _ in range(1 + self.below(2)):
-                keep[self.below(beats)] = patterns[self.below(4)] & (1 << 2 * elements) - 1
+                keep[self.below(beats)] = patterns[self.below(4)] & (1 << octets) - 1
         elif fault < 0.17:
             ids[self.below(beats)] = self.below(1 << self.what.id_bits)
         elif fault < 0.19:
             ids = dict.fromkeys(range(beats), self.below(1 << self.what.id_bits))
-        elif fault < 0.22 and length:
+        elif fault < 0.22 and length and not int8:
             bits[self.below(length)] = (0x7C00, 0xFC00, 0x7E01, 0xFFFF)[self.below(4)]
         return Row(
             bits,
             None,
             layer,
             self.below(self.what.token_slots),
-            x_scale=float(self.random.normal()),
+            x_scale=self.x_scale(),
             keep=keep,
             ids=ids,
         )
+
+    def numbers(self, length: int) -> NDArray[Any]:
+        """FP16 elements."""
+        kinds = (*stimulus.KINDS, "any bits")
+        return stimulus.row(kinds[self.below(len(kinds))], max(1, length), self.random)[:length]
+
+    def integers(self, length: int) -> NDArray[Any]:
+        """INT8 elements."""
+        kinds = tuple(stimulus.INTEGER_KINDS)
+        return stimulus.integers(kinds[self.below(len(kinds))], max(1, length), self.random)[
+            :length
+        ]
 
     # Registers
 
@@ -420,13 +483,18 @@ class _Planner:
             {"slot": what.slots},
             {"skip": 1, "anchor": layer},
             {"skip": 1, "anchor": what.layers},
-            {"input_format": 1},
+            {"input_format": 2 if what.int8 else 1},
             {"output_format": 2},
             {"reciprocal_shift": 32},
             {"x_scale": 0},
         ]
         changes += [{"beta": 1}] * (not what.beta) + [{"rmsnorm": 0}] * (not what.layernorm)
         changes += [{"n_sub": 0}, {"first": 1 << 20}] * what.subsampling
+        if what.int8:
+            bad_scales = (0x80000000, 0xBF800000, 0x00000001, 0x7F800000, 0x7FC00000)
+            changes += [{"input_format": 1, "x_scale": scale} for scale in bad_scales]
+            changes.append({"output_format": 1, "gamma": 0})
+            changes.append({"output_format": 1, "gamma": 1, "cast_before_gamma": 1})
         change = changes[self.below(len(changes))]
         # The last one is good, but the layer isn't there.
         number = layer if change != {"x_scale": 0} else what.layers + self.below(1 << 30)

@@ -71,6 +71,24 @@ def row(kind: str, n: int, random: Random) -> Bits:
     return bits
 
 
+INTEGER_KINDS: dict[str, Callable[[int, Random], NDArray[Any]]] = {
+    "any": lambda n, random: random.integers(-128, 128, n),
+    "normal": lambda n, random: np.clip(np.rint(random.normal(0.0, 40.0, n)), -128, 127),
+    "zeros": lambda n, random: np.zeros(n),
+    "constant": lambda n, random: np.full(n, random.choice([-128, -1, 1, 100, 127])),
+    "small": lambda n, random: random.choice([-1, 0, 1], n),
+    "largest": lambda n, random: random.choice([-128, 127], n),
+    "lonely": lambda n, random: np.where(np.arange(n) == random.integers(n), -128, 0),
+    "offset": lambda n, random: 100 + random.choice([-1, 0, 1, 27], n),
+}
+"""Kind -> maker of a row of n INT8 numbers."""
+
+
+def integers(kind: str, n: int, random: Random) -> NDArray[np.int8]:
+    """A row of one of `INTEGER_KINDS`."""
+    return INTEGER_KINDS[kind](n, random).astype(np.int8)
+
+
 def finite(random: Random, n: int) -> Bits:
     """n finite FP16 patterns, all alike probable."""
     magnitude = random.integers(0, 0x7C00, n)

@@ -638,6 +638,160 @@ def test_simulate_for_real(tmp_path, capsys, simulator):
     assert waves.exists() == (simulator == "icarus")
 
 
+# INT8 rows
+
+INTEGERS = np.random.default_rng(2).integers(-128, 128, (5, 24)).astype(np.int8)
+SCALES = np.float32([0.01, 1.0, 0.0, 3e-5, 20.0])
+ROUGH = np.linspace(-1.0, 2.0, 24).astype(np.float32)
+"""More digits than FP16 has: it is divided before it is written."""
+
+
+def int8_build(folder, what=""):
+    path = folder / "int8.toml"
+    path.write_text(
+        f'[what]\nformats = ["fp16", "int8"]\nmax_n = 64\nslots = 2\n{what}\n[how]\np_n = 2\np_d = 2\n'
+    )
+    return str(path)
+
+
+INT8_ROWS = {
+    "int8 to int8": {
+        "x": INTEGERS,
+        "x_scale": SCALES,
+        "out_format": "int8",
+        "y_scale": 0.03,
+        "gamma": ROUGH,
+    },
+    "int8 to fp16": {"x": INTEGERS, "x_scale": 0.05, "format": "int8", "mode": "rmsnorm"},
+    "fp16 to int8": {"gamma": None, "beta": None, "out_format": "int8", "y_scale": 0.02},
+}
+
+
+@pytest.mark.parametrize("name", INT8_ROWS)
+def test_simulate_int8_for_real(tmp_path, capsys, name):
+    arrays, result = INT8_ROWS[name], tmp_path / "y.npz"
+    arguments = ["simulate", int8_build(tmp_path), "--input", save(tmp_path, **arrays)]
+    assert main([*arguments, "--output", str(result), "--json"]) == 0
+    figures = json.loads(capsys.readouterr().out)
+    source, target = name.split(" to ")
+    assert (figures["input_format"], figures["output_format"]) == (source, target)
+    assert figures["bit_exact"] is figures["cycle_exact"] is True
+    assert figures["cycles_per_row"] == figures["bound_cycles_per_row"] == 12
+    given = GOOD | arrays
+    options = {"mode": given["mode"], "eps": given["eps"]}
+    options |= {each: given[each] for each in ("x_scale", "y_scale") if each in given}
+    want = normalize(
+        given["x"],
+        given["gamma"],
+        given["beta"],
+        configuration=Configuration.from_toml(arguments[1]),
+        output_format=target,
+        **options,
+    ).y
+    with np.load(result) as written:
+        assert written["y"].dtype == (np.int8 if target == "int8" else np.float16)
+        assert np.array_equal(written["y"], want)
+    ulp, lsb = figures["max_error_ulp"], figures["max_error_lsb"]
+    if target == "int8":
+        assert ulp is None and figures["mean_error_ulp"] is None
+        assert lsb <= 1 and figures["mean_error_lsb"] < 0.05
+    else:
+        assert lsb is None and figures["mean_error_lsb"] is None
+        assert 0.3 < ulp <= 0.56
+    assert main(arguments) == 0
+    table = capsys.readouterr().out
+    assert f"{source.upper()} in, {target.upper()} out" in table
+    assert ("LSB" in table) == (target == "int8")
+
+
+def test_an_offset_is_added_before_it_is_divided(tmp_path):
+    arrays = {"out_format": "int8", "y_scale": 0.25, "one_plus_gamma": True, "beta": None}
+    build = Configuration.from_toml(int8_build(tmp_path))
+    tensors = Tensors.read(Path(save(tmp_path, **arrays)), build)
+    vector, one_plus = tensors.written["gamma"]
+    assert not one_plus and tensors.one_plus_gamma
+    assert np.array_equal(vector, ((GAMMA.astype(np.float64) + 1) / 0.25).astype(np.float16))
+
+
+def test_one_scale_is_the_layer_s_and_many_are_the_rows(tmp_path):
+    build = Configuration.from_toml(int8_build(tmp_path))
+    for scale, layer in ((0.5, 0.5), (0.0, None), (SCALES, None), (np.int64(2), 2.0)):
+        path = Path(save(tmp_path, x=INTEGERS, x_scale=scale))
+        tensors = Tensors.read(path, build)
+        assert tensors.settings.x_scale == layer
+        assert np.array_equal(tensors.x_scale, np.broadcast_to(np.float32(scale), 5))
+
+
+INT8 = {"x": INTEGERS, "x_scale": SCALES}
+OUT = {"out_format": "int8", "y_scale": 0.1}
+BAD_INT8 = {
+    "no x_scale": ({"x": INTEGERS}, "x is int8, so x_scale, a number or one for each row, is"),
+    "another format": (INT8 | {"format": "fp16"}, "format = 'fp16', but x is int8"),
+    "format of FP16": ({"format": "int8"}, "format = 'int8', but x is float16"),
+    "no format": (INT8 | {"format": "int4"}, "format = 'int4', but this build has formats = ["),
+    "a scale of FP16": ({"x_scale": 1.0}, "x_scale is given, but x is float16: only INT8"),
+    "scales of other rows": (INT8 | {"x_scale": SCALES[1:]}, "x_scale has shape (4,), but must be"),
+    "a column of scales": (INT8 | {"x_scale": SCALES[:, None]}, "x_scale has shape (5, 1), but"),
+    "negative scale": (INT8 | {"x_scale": -SCALES}, "x_scale[0] = -0.00999"),
+    "negative zero": (INT8 | {"x_scale": -0.0}, "x_scale = -0.0: allowed is 0, and 1.1754944e-38"),
+    "subnormal scale": (INT8 | {"x_scale": 1e-39}, "x_scale = 1e-39: allowed is 0, and 1.17"),
+    "infinite scale": (INT8 | {"x_scale": np.inf}, "x_scale = inf: allowed is 0, and"),
+    "no number as scale": (INT8 | {"x_scale": np.nan}, "x_scale = nan: allowed is 0, and"),
+    "scale beyond FP32": (INT8 | {"x_scale": 1e39}, "x_scale = 1e+39: allowed is 0, and"),
+    "a word as scale": (INT8 | {"x_scale": "one"}, "x_scale = 'one': allowed is 0, and"),
+    "a truth as scale": (OUT | {"y_scale": True}, "y_scale = True: allowed is 1.1754944e-38 to"),
+    "no y_scale": ({"out_format": "int8"}, "out_format = 'int8' needs y_scale"),
+    "y_scale of FP16": ({"y_scale": 0.1}, "y_scale = 0.1"),
+    "y_scale of 0": (OUT | {"y_scale": 0.0}, "y_scale = 0.0: allowed is 1.1754944e-38 to"),
+    "many y_scales": (OUT | {"y_scale": SCALES}, "y_scale has shape (5,), but must be a scalar"),
+    "beyond the parameters": (OUT | {"y_scale": 1e-6}, "gamma has -1.0, which divided by y_scale"),
+    "one row": (INT8 | {"x": INTEGERS[0]}, "x has shape (24,), but must be (rows, N)"),
+    "unsigned": (INT8 | {"x": INTEGERS.astype(np.uint8)}, "x is uint8, but must be float16, fl"),
+}
+
+
+@pytest.mark.parametrize(("arrays", "sentence"), BAD_INT8.values(), ids=BAD_INT8)
+def test_bad_int8(tmp_path, capsys, arrays, sentence):
+    path = save(tmp_path, **arrays)
+    err = refused(capsys, ["simulate", int8_build(tmp_path), "--input", path])
+    assert f"{path}: " in err
+    assert sentence in err
+
+
+@pytest.mark.parametrize(
+    ("what", "arrays", "sentence"),
+    [
+        ('affine = "none"', OUT | {"gamma": None, "beta": None}, "affine = 'gamma', but this"),
+        ("cast_before_gamma = true", OUT | {"cast_before_gamma": True}, "x-hat is rounded to FP16"),
+        ('formats = ["fp16"]', INT8, "x is int8, but this build has formats = ['fp16']"),
+        ('formats = ["fp16"]', OUT, "out_format = 'int8', but this build has formats = ['fp16']"),
+    ],
+    ids=["no gamma", "rounded before", "INT8 in", "INT8 out"],
+)
+def test_int8_that_a_build_cannot_do(tmp_path, capsys, what, arrays, sentence):
+    build = tmp_path / "build.toml"
+    formats = "" if "formats" in what else 'formats = ["fp16", "int8"]\n'
+    build.write_text(f"[what]\n{formats}{what}\n")
+    err = refused(capsys, ["simulate", str(build), "--input", save(tmp_path, **arrays)])
+    assert sentence in err
+
+
+def test_integers_that_are_no_numbers_are_not_judged(tmp_path, capsys, monkeypatch):
+    """A row that is all NaN is all 0; so is what meets an infinite beta."""
+    x = ROWS.copy()
+    x[1, 3] = np.inf
+    beta = GAMMA.copy()
+    beta[5] = np.nan
+    path = save(tmp_path, x=x, beta=beta, **OUT)
+    assert main(["simulate", int8_build(tmp_path), "--input", path, "--json"]) == 0
+    figures = json.loads(capsys.readouterr().out)
+    assert figures["flags"] == {"NONFINITE": 1}
+    assert figures["max_error_lsb"] <= 1
+    path = save(tmp_path, x=np.full((1, 24), np.inf, np.float16), **OUT)
+    assert main(["simulate", int8_build(tmp_path), "--input", path]) == 0
+    assert "every result is NaN" in capsys.readouterr().out
+
+
 # Tools
 
 

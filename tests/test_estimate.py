@@ -95,14 +95,19 @@ def test_cycles_are_those_of_the_model(
         ({"p_n": 4, "p_d": 4, "isd_interval": 16}, {"n": 9}),
         ({"p_n": 8, "bus_bytes": 4}, {"n": 29}),
         ({"p_n": 8, "bus_bytes": 8, "subsampling": True}, {"n": 64, "n_sub": 3, "stride": 16}),
+        (
+            {"p_n": 8, "p_d": 8, "bus_bytes": 4, "formats": ["fp16", "int8"]},
+            {"n": 61, "input_format": "int8", "output_format": "int8", "affine": "gamma"},
+        ),
     ],
-    ids=["8x8", "8x2-subsampled", "every-16", "quarter", "half-subsampled"],
+    ids=["8x8", "8x2-subsampled", "every-16", "quarter", "half-subsampled", "int8-quarter"],
 )
 def test_cycles_are_those_of_the_hardware(
     changes: dict[str, Any], settings: dict[str, Any]
 ) -> None:
     build, layer = TINY.with_(**changes), LayerSettings(**settings)
-    x = np.random.default_rng(1).normal(size=layer.n).astype(np.float16)
+    x = np.random.default_rng(1).normal(size=layer.n)
+    x = x.astype(np.int8 if layer.int8_input else np.float16)
     rows = simulate(build, [Row(x, layer)] * 24).rows
     figures = estimate(build, layer)
     assert figures.beats_per_row == len(rows[0].in_cycles)
@@ -177,6 +182,13 @@ BUILDS = {
     "window": TINY.with_(p_n=4, accumulator="window", token_slots=65536, max_n=300),
     "skipping": TINY.with_(skipping=True, anchors=4, subsampling=True, p_n=4, layers=8, slots=3),
     "skipping rmsnorm": TINY.with_(norms=["rmsnorm"], affine="gamma", skipping=True, layers=1),
+    "int8": TINY.with_(formats=["fp16", "int8"], p_n=4, max_n=300),
+    "int8, skipping": TINY.with_(
+        formats=["fp16", "int8"], norms=["rmsnorm"], affine="gamma", skipping=True, bus_bytes=2
+    ),
+    "int8, skipping, every 16": TINY.with_(
+        formats=["fp16", "int8"], skipping=True, subsampling=True, isd_interval=16
+    ),
     "every 64": TINY.with_(isd_interval=64, max_n=300, newton_steps=3, seed="classic"),
 }
 

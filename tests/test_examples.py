@@ -137,9 +137,24 @@ def test_the_stack_is_input_of_its_build(tmp_path):
     assert shown.settings[3].guard_high == pytest.approx(skipped[3].guard_high, rel=1e-2)
 
 
-def test_the_example_build_is_ecp5_but_for_its_parameters():
-    build = Configuration.from_toml(EXAMPLES / "ecp5_fp32_parameters.toml")
-    assert build.with_(parameter_format="fp16", name="ecp5") == Configuration.preset("ecp5")
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [("ecp5_fp32_parameters", {"parameter_format": "fp16"}), ("ecp5_int8", {"formats": ["fp16"]})],
+)
+def test_the_example_builds_are_ecp5_but_for_one_field(name, changes):
+    build = Configuration.from_toml(EXAMPLES / f"{name}.toml")
+    assert build.with_(**changes, name="ecp5") == Configuration.preset("ecp5")
+
+
+def test_the_documented_int8_input_is_accepted(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    page = (ROOT / "docs" / "simulation.md").read_text("utf-8")
+    (block,) = re.findall(r"```python\n(import numpy as np\n\nx = .*?)```", page, re.DOTALL)
+    exec(compile(block, "simulation.md", "exec"), {})
+    build = Configuration.from_toml(EXAMPLES / "ecp5_int8.toml")
+    tensors = Tensors.read(Path("int8.npz"), build)
+    assert tensors.x.dtype == np.int8 and tensors.settings.int8_output
+    assert tensors.x_scale.shape == (8,)
 
 
 def test_the_readme_s_input_is_accepted(tmp_path, monkeypatch):

@@ -25,7 +25,7 @@ from haan import report, stack_report
 from haan.cli import main
 from haan.config import Configuration, ConfigurationError
 from haan.golden import ReceivedRow, passages, row_outputs
-from haan.layer import LayerSettings, record_layout
+from haan.layer import LayerSettings, float32_bits, record_layout
 from haan.sim import RowResult, SimulationResult, StallPattern
 from haan.sim.verdict import foreseen, slots
 
@@ -36,7 +36,7 @@ SECONDS = 20
 BUILD = """schema = 1
 name = "build"
 [what]
-formats = ["fp16"]
+formats = ["fp16", "int8"]
 norms = ["layernorm", "rmsnorm"]
 affine = "gamma+beta"
 parameter_format = "fp32"
@@ -145,19 +145,44 @@ def spoil_toml(text: str, chance: random.Random) -> bytes:
 ROWS = np.random.default_rng(1).normal(0.0, 2.0, (3, 24)).astype(np.float16)
 PARAMETERS = np.linspace(-1.0, 2.0, 24).astype(np.float32)
 ARRAYS: dict[str, Any] = {"x": ROWS, "gamma": PARAMETERS, "beta": PARAMETERS, "eps": 1e-6}
+INTEGERS: dict[str, Any] = {
+    "x": np.rint(30 * ROWS).astype(np.int8),
+    "gamma": PARAMETERS,
+    "x_scale": np.array([0.1, 1e-3, 5.0]),
+    "y_scale": np.float32(0.05),
+    "out_format": "int8",
+}
 SCALARS: list[Any] = [
     *(0, 1, 3, -1, 2**40, 2**63 - 1, 1.5, np.nan, np.inf, -np.inf, 1e39, 1e-46, -0.0, True),
-    *("", "layernorm", "rmsnorm", "fp16", "a\nb", "x" * 10_000, b"rmsnorm", 1j, None),
+    *("", "layernorm", "rmsnorm", "fp16", "int8", "a\nb", "x" * 10_000, b"rmsnorm", 1j, None),
     *(np.datetime64("2026-01-01"), np.timedelta64(5), np.zeros((), "i4,f4"), np.float16(2)),
 ]
 SHAPES = ["(10**9, 10**9)", "(-1, 24)", "(3, -24)", "(2**62, 4)", "()", "(3.0, 24)", "(1, 1, 72)"]
 SHAPES += ["(3,", "(" * 200, "(0, 24)", "(72,)", "(True, 72)", "[3, 24]", "('3', 24)", "(99, 24)"]
-KINDS = ["<f2", ">f2", "<f4", ">f4", "<f8", "<i2", "<u2", "|O", "<c8", "<U8", "<M8[s]", "|V2", "?"]
+KINDS = [
+    "|i1",
+    "<f2",
+    ">f2",
+    "<f4",
+    ">f4",
+    "<f8",
+    "<i2",
+    "<u2",
+    "|O",
+    "<c8",
+    "<U8",
+    "<M8[s]",
+    "|V2",
+    "?",
+]
 KINDS += ["<f3", "", "<U999999999", "(2,)<f2", "x" * 50]
 NAMES = ["x", "", "gama", "../x", "a\nb", "eps", "n_sub", "first", "stride", "mode", "format"]
-NAMES += ["out_format", "one_plus_gamma", "cast_before_gamma", "é" * 200]
+NAMES += ["out_format", "x_scale", "y_scale", "one_plus_gamma", "cast_before_gamma", "é" * 200]
 NAMES += ["x.0", "x.2", "x.00", "gamma.0", "gamma.1", "beta.0", "tokens"]
 STACK: dict[str, Any] = {"x.0": ROWS, "x.1": ROWS, "gamma.0": PARAMETERS, "tokens": np.arange(3)}
+
+
+NPZ = {"npz": ARRAYS, "integers": INTEGERS, "stack": STACK}
 
 
 def npy(values: Any, shape: str, kind: str, fortran: bool) -> bytes:
@@ -210,7 +235,10 @@ def spoil_npz(chance: random.Random, arrays: dict[str, Any] = ARRAYS) -> bytes:
 def golden_machine(configuration, rows, parameters, **options):
     """Stands for the simulator."""
     p_n = configuration.how.p_n
-    packets = [ReceivedRow.collected(*row.packet(p_n), p_n, row.token) for row in rows]
+    packets = [
+        ReceivedRow.collected(*row.packet(p_n), p_n, row.token, float32_bits(row.x_scale))
+        for row in rows
+    ]
     layers = [row.settings for row in rows]
     answers = row_outputs(packets, layers, configuration, slots(configuration, parameters))
     source = options.get("source_idle", StallPattern()).schedule(0)
@@ -288,9 +316,9 @@ def fuzz(
                 path.write_bytes(spoil_toml(LAYERS, chance))
                 layers, rows = str(path), str(folder / "stack.npz")
             else:
-                path.write_bytes(spoil_npz(chance, STACK if kind == "stack" else ARRAYS))
+                path.write_bytes(spoil_npz(chance, NPZ[kind]))
             arguments = ["simulate", build, "--input", rows, "--output", str(made)]
-            arguments += ["--layers", layers] * (kind != "npz")
+            arguments += ["--layers", layers] * (kind in ("layers", "stack"))
         try:
             found[ends(arguments, made, capsys)] += 1
         except BaseException as error:
@@ -299,7 +327,7 @@ def fuzz(
     return found
 
 
-@pytest.mark.parametrize("kind", ["toml", "npz", "layers", "stack"])
+@pytest.mark.parametrize("kind", ["toml", "npz", "integers", "layers", "stack"])
 @pytest.mark.parametrize("count", [QUICK, pytest.param(ALL // 4, marks=pytest.mark.slow)])
 def test_spoilt_files(kind, count, tmp_path, capsys, monkeypatch):
     found = fuzz(kind, count, tmp_path, capsys, monkeypatch)

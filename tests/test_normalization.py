@@ -27,6 +27,13 @@ BUILDS = {
         "parameter_format": "fp32",
         "cast_before_gamma": True,
     },
+    "int8": {"formats": ["fp16", "int8"], "cast_before_gamma": True},
+    "int8, gamma": {"formats": ["fp16", "int8"], "affine": "gamma", "pipeline": "short"},
+    "int8, rmsnorm, fp32": {
+        "formats": ["fp16", "int8"],
+        "norms": ["rmsnorm"],
+        "parameter_format": "fp32",
+    },
     "rmsnorm, none": {"norms": ["rmsnorm"], "affine": "none", "subsampling": True},
 }
 COUNT = 20_000
@@ -124,6 +131,22 @@ def just_below_powers(z: np.ndarray, row: RowConstants, random: np.random.Genera
     return np.ldexp(1.0, random.integers(8, 16, count))
 
 
+def about_ties(z: np.ndarray, row: RowConstants, random: np.random.Generator) -> np.ndarray:
+    """Makes the second part of the elements such that x-hat is 1 or -1; returns a gamma for them: integers and halves about which INT8
+    results round and saturate, and the FP16 numbers beside them."""
+    count = COUNT // 20
+    part = slice(count, 2 * count)
+    z[part] = random.choice([0x3C00, 0xBC00], count)
+    row.mean[part] = 0
+    row.lsb[part] = -24
+    row.isd[part] = 1 << 16
+    row.isd_exponent[part] = 0
+    values = [0.0, 0.5, 1.0, 1.5, 2.5, 63.5, 64.5, 126.5, 127.0, 127.5, 128.0, 128.5, 129.5, 65504]
+    bits = np.array(values, np.float16)[random.integers(len(values), size=count)].view(np.uint16)
+    beside = bits + np.where(bits % 0x7BFF, random.integers(-1, 2, count), 0)
+    return beside.astype(np.uint16).view(np.float16).astype(np.float64)
+
+
 @pytest.mark.parametrize("changes", BUILDS.values(), ids=list(BUILDS))
 def test_lane(changes):
     build = Configuration().with_(**changes)
@@ -133,18 +156,22 @@ def test_lane(changes):
     if what.subsampling:
         z[random.random(COUNT) < 0.05] = random.choice([0x7C00, 0xFC00, 0x7E01])
     row = rows(build, z, random)
-    powers = just_below_powers(z, row, random)
+    chosen_gamma = np.concatenate(
+        [make(z, row, random) for make in (just_below_powers, about_ties)]
+    )
     # A row of max_n elements has no larger x-hat.
     sane = np.abs(normalized(z[:, None], row, build, False)[:, 0]) <= np.sqrt(what.max_n)
     row = RowConstants(row.lsb, row.mean, np.where(sane, row.isd, 0), row.isd_exponent)
     nan = random.random(COUNT) < 0.02
-    cast = (random.random(COUNT) < 0.5) & what.cast_before_gamma
+    int8 = (random.random(COUNT) < 0.5) & what.int8
+    cast = (random.random(COUNT) < 0.5) & what.cast_before_gamma & ~int8
     gamma = parameter(build, "gamma", random) if what.gamma else None
     beta = parameter(build, "beta", random) if what.beta else None
+    few = chosen_gamma.size
     if gamma is not None:
-        gamma[: powers.size] = powers
+        gamma[:few] = chosen_gamma
     if beta is not None:
-        beta[: powers.size] = random.choice([0.0, 2.0**-24], powers.size)
+        beta[:few] = random.choice([0.0, 2.0**-24, -(2.0**-24), 1.0, -0.5], few)
 
     y, overflow = np.empty_like(z), np.empty(COUNT, dtype=np.bool_)
     affine = Affine(
@@ -157,11 +184,13 @@ def test_lane(changes):
             [np.zeros(COUNT), *(~np.isfinite(a) for a in (gamma, beta) if a is not None)], axis=0
         )[:, None],
     )
-    for rounded in (False, True):
-        some = lane(z[:, None], row, affine, build, rounded)
-        chosen = cast == rounded
+    for rounded, integer in ((False, False), (True, False), (False, True)):
+        some = lane(z[:, None], row, affine, build, rounded, integer)
+        chosen = (cast == rounded) & (int8 == integer)
         y[chosen], overflow[chosen] = some[0][chosen, 0], some[1][chosen, 0]
-    y[nan], overflow[nan] = NAN, False
+    y[nan], overflow[nan] = np.where(int8[nan], 0, NAN), False
+    if what.int8:
+        assert {0, 1, 2, 126, 127, 0x80, 0x81, 0xFE, 0xFF} <= set(y[int8].tolist())
 
     operands: dict[str, Any] = {
         "scale_exponent": (row.lsb + row.isd_exponent + 15) % 256,
@@ -172,6 +201,8 @@ def test_lane(changes):
         operands |= {"shift": (-15 - row.lsb) % 256, "mean": row.mean}
     if what.cast_before_gamma:
         operands["cast"] = cast
+    if what.int8:
+        operands["int8"] = int8
     if gamma is not None:
         operands["gamma"] = stored_gamma(gamma, build)
     if beta is not None:
@@ -183,7 +214,9 @@ def test_lane(changes):
     got = run_vectors(
         generate_unit(build, "lane"), "lane", inputs, ["y", "overflow"], COUNT + latency
     )
-    different = np.flatnonzero(np.array(got["y"][latency:]) != y)
+    # An INT8 result is the low byte.
+    came = np.array(got["y"][latency:]) & np.where(int8, 0xFF, 0xFFFF)
+    different = np.flatnonzero(came != y)
     first = {
         name: inputs[name][i + operand_time(build, name) if name != "z" else i]
         for i in different[:1].tolist()
