@@ -155,7 +155,6 @@ def test_pack_refuses_what_does_not_fit():
         "slot": 3,
         "beta": 1,
         "one_plus": 0,
-        "int8": 0,
     }
     with pytest.raises(ValueError, match=r"parameter_address.slot = 256: allowed is 0 to 255"):
         register.pack(slot=256)
