@@ -24,6 +24,7 @@ from haan.synthesis import map_verilog
 BASE = Configuration().with_(
     norms=["rmsnorm"], affine="gamma", max_n=1024, layers=8, p_n=8, p_d=8, name="base"
 )
+_LAYERNORM = {"norms": ["layernorm"], "affine": "gamma+beta"}
 FEATURES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "skipping": ({}, {"skipping": True}),
     "subsampling": ({}, {"subsampling": True}),
@@ -32,6 +33,11 @@ FEATURES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "one_plus_gamma": (
         {"parameter_format": "fp32"},
         {"parameter_format": "fp32", "one_plus_gamma": True},
+    ),
+    "formats = fp16, int8": ({}, {"formats": ["fp16", "int8"]}),
+    "formats = fp16, int8; LayerNorm with beta": (
+        _LAYERNORM,
+        _LAYERNORM | {"formats": ["fp16", "int8"]},
     ),
 }
 """Feature -> what the builds without and with it change in `BASE`."""

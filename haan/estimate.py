@@ -257,7 +257,8 @@ def multiplier_counts(configuration: Configuration, least: int = 0) -> dict[str,
     if what.skipping:
         units["prediction"] = [(ISD_BITS, FP32.significand_bits // 2)] * 2
         if what.int8:
-            units["prediction"] += operand_widths(VARIANCE_BITS, VARIANCE_BITS, how.isd_interval)
+            # Rows that are predicted may follow each other at once: nothing is shared.
+            units["prediction"] += operand_widths(VARIANCE_BITS, VARIANCE_BITS, 1)
     return {
         unit: sum(min(a, b) > 1 and a + b >= least for a, b in widths)
         for unit, widths in units.items()
