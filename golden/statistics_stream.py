@@ -55,12 +55,13 @@ def _number(integer: Integers, unit: int) -> Float:
     )
     kept = magnitude >> dropped.astype(object)
     kept |= kept << dropped.astype(object) != magnitude
-    value = np.ldexp(kept.astype(np.float64), dropped + unit)
-    return np.where(integer < 0, -value, value)
+    value: Float = np.ldexp((kept * np.sign(integer)).astype(np.float64), dropped + unit)
+    return value
 
 
 def _float32(value: Float) -> Bits:
     """Bits of numbers of 24 significant bits; what is too small for a normal number is a zero with its sign, what is too large infinite."""
     value = np.where(np.abs(value) < _SMALLEST_NORMAL, np.copysign(0.0, value), value)
     with np.errstate(over="ignore"):
-        return value.astype(np.float32).view(np.uint32)
+        bits: Bits = value.astype(np.float32).view(np.uint32)
+    return bits

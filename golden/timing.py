@@ -87,8 +87,8 @@ def passages(
     start : first cycle in which `s_axis_tready` is high
     statistics_sink : likewise whether the sink of the statistics stream takes a beat (default: always); only for builds with that stream
     """
-    schedules = (source, sink, [True] if statistics_sink is None else statistics_sink)
-    core = _Core(configuration, *map(_Schedule, schedules), start)
+    told = _Schedule([True] if statistics_sink is None else statistics_sink)
+    core = _Core(configuration, _Schedule(source), _Schedule(sink), told, start)
     return core.run(packets)
 
 
