@@ -4,11 +4,13 @@
 `docs/timing.md`; and the hardware against golden, values and cycles, under stalls of all three sides."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
 import pytest
 
+from haan.cli import main
 from haan.config import Configuration
 from haan.flags import RowFlag
 from haan.golden import Packet, Passage, passages, row_outputs
@@ -567,6 +569,77 @@ def test_a_stalled_sink_stops_the_hardware_and_loses_nothing():
     # The source is stopped too, by the full row buffer.
     assert result.rows[-1].in_cycles[-1] > block
     assert len({row.mean for row in result.rows}) == 120
+
+
+def test_what_differs_is_told():
+    x = np.random.default_rng(10).normal(size=(3, 8)).astype(np.float16)
+    rows = [Row(each, LayerSettings(n=8)) for each in x]
+    result = simulate_core(STREAM, rows)
+    assert compare(STREAM, rows, [], result).exact
+    for changes, sentence in (
+        ({"mean": result.rows[1].mean ^ 1}, "as mean "),
+        ({"isd": result.rows[1].isd ^ SIGN}, "as ISD "),
+        ({"mean": None}, "as mean none came"),
+    ):
+        changed = [replace(row, **changes) if i == 1 else row for i, row in enumerate(result.rows)]
+        verdict = compare(STREAM, rows, [], replace(result, rows=changed))
+        assert (verdict.different, verdict.mistimed) == ([1], [])
+        assert sentence in verdict.sentence
+    late = replace(result.rows[1], statistics_cycle=result.rows[1].statistics_cycle + 1)
+    changed = [result.rows[0], late, result.rows[2]]
+    verdict = compare(STREAM, rows, [], replace(result, rows=changed))
+    assert (verdict.different, verdict.mistimed) == ([], [1])
+    assert f"mean and ISD at {late.statistics_cycle}, but" in verdict.sentence
+
+
+CONFIGURATION_FILE = """
+schema = 1
+[what]
+max_n = 64
+layers = 2
+slots = 1
+token_slots = 4
+affine = "none"
+statistics_stream = true
+[how]
+p_n = 4
+p_d = 4
+"""
+
+
+def test_simulate_writes_mean_and_isd(tmp_path):
+    build, layers = tmp_path / "build.toml", tmp_path / "layers.toml"
+    build.write_text(CONFIGURATION_FILE, "utf-8")
+    layers.write_text(
+        'schema = 1\n[[layer]]\nn = 24\neps = 1e-5\n[[layer]]\nn = 16\neps = 1e-5\nmode = "rmsnorm"\n',
+        "utf-8",
+    )
+    x = np.random.default_rng(11).normal(-3.0, 1.0, (5, 24)).astype(np.float16)
+    x[4, 3] = np.nan
+    arrays = {"rows": {"x": x, "eps": 1e-5}, "stack": {"x.0": x[:4], "x.1": x[:4, :16]}}
+    for name, given in arrays.items():
+        np.savez(tmp_path / f"{name}.npz", **given)
+        command = ["simulate", str(build), "--input", str(tmp_path / f"{name}.npz"), "--json"]
+        command += ["--output", str(tmp_path / f"{name}_out.npz")]
+        command += ["--layers", str(layers)] * (name == "stack")
+        assert main(command) == 0
+    with np.load(tmp_path / "rows_out.npz") as rows, np.load(tmp_path / "stack_out.npz") as stack:
+        assert set(rows.files) == {"y", "cycles", "flags", "mean", "isd"}
+        assert rows["mean"].dtype == rows["isd"].dtype == np.float32
+        assert (
+            np.isnan(rows["mean"]).tolist()
+            == np.isnan(rows["isd"]).tolist()
+            == [False] * 4 + [True]
+        )
+        wide = x[:4].astype(np.float64)
+        assert rows["mean"][:4].tolist() == np.float32(wide.mean(axis=1)).tolist()
+        exact = 1 / np.sqrt(wide.var(axis=1) + 1e-5)
+        assert np.allclose(rows["isd"][:4], exact, rtol=1e-5, atol=0)
+        assert np.array_equal(stack["mean.0"], rows["mean"][:4])
+        assert np.array_equal(stack["isd.0"], rows["isd"][:4])
+        assert not stack["mean.1"].any()
+        exact = 1 / np.sqrt((wide[:, :16] ** 2).mean(axis=1) + 1e-5)
+        assert np.allclose(stack["isd.1"], exact, rtol=1e-5, atol=0)
 
 
 def test_a_reset_leaves_no_statistics():
