@@ -23,6 +23,8 @@ PORTS = Configuration.preset("ecp5")
 LENGTHS = (64, 768, 4096)
 """Elements of the rows that are timed."""
 WIDTHS = {
+    "m_stat_tdata": "64",
+    "m_stat_tuser": "T",
     "tdata": "8·B",
     "tkeep": "B",
     "tid": "I",

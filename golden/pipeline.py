@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The HAAN developers
 # SPDX-License-Identifier: Apache-2.0
-"""Rows in, rows out: `normalize` for tensors, `row_output` for packets with faults. Sections 6 to 12 of `docs/numerics.md`."""
+"""Rows in, rows out: `normalize` for tensors, `row_output` for packets with faults. Sections 6 to 13 of `docs/numerics.md`."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,6 +31,7 @@ from .normalization import Affine, RowConstants, lane, nothing, window_lsb, wind
 from .prediction import Isd, IsdMemory
 from .significand import Float, Int
 from .statistics import Integers, sums
+from .statistics_stream import NAN, isd_bits, mean_bits
 
 _NO_EXPONENT = -256
 """Stands for the exponent of 0: below that of any variance that a window depends on."""
@@ -137,6 +138,10 @@ class OutputRow:
     bits: Results
     """(N,) bit patterns, FP16 or INT8 as the layer's output; (0,) for the null beat of a row with bad settings."""
     flags: RowFlag
+    mean: int
+    """FP32 bits of the mean, in any build, as a statistics stream gives it."""
+    isd: int
+    """Likewise of the ISD."""
 
     @property
     def predicted(self) -> bool:
@@ -233,6 +238,8 @@ def normalize_bits(
 class RowStatistics:
     """What is known of rows before their elements go through the lanes; arrays of shape (rows,)."""
 
+    s1: Integers
+    """Sums of the sampled elements, in units of 2^-24."""
     constants: RowConstants
     root: Root
     """The ISD."""
@@ -266,7 +273,7 @@ def row_statistics(
         s1[part], s2[part], nonfinite[part] = sums(bits[part, sampled], there, configuration)
     constants, root, mean, zero = row_constants(s1, s2, settings, configuration, scale)
     void = nonfinite.copy() if mask is None else nonfinite | ~mask.all(axis=1)
-    return RowStatistics(constants, root, scale, mean, nonfinite, zero, void)
+    return RowStatistics(s1, constants, root, scale, mean, nonfinite, zero, void)
 
 
 def row_results(
@@ -391,7 +398,7 @@ def row_outputs(
         for layer, indices in members.items()
     }
     _predict(rows, settings, groups, memory)
-    answers = [OutputRow(np.empty(0, dtype=np.uint16), RowFlag.SETTINGS)] * len(rows)
+    answers = [OutputRow(np.empty(0, dtype=np.uint16), RowFlag.SETTINGS, NAN, NAN)] * len(rows)
     for layer, indices in members.items():
         outputs = groups[layer].outputs(configuration)
         for index, output in zip(indices, outputs, strict=True):
@@ -466,11 +473,15 @@ class _EqualRows:
             rows.nonfinite[at] = rows.void[at] = False
 
     def outputs(self, configuration: Configuration) -> list[OutputRow]:
+        rows = self.statistics
         y, flags = row_results(
-            self.bits, self.statistics, self.layer, configuration, self.affine, self.present
+            self.bits, rows, self.layer, configuration, self.affine, self.present
         )
         flags |= self.flags
-        return [OutputRow(*answer) for answer in zip(y, map(RowFlag, flags.tolist()), strict=True)]
+        mean, isd = mean_bits(rows.s1, self.layer, configuration, rows.scale), isd_bits(rows.root)
+        mean[rows.void] = isd[rows.void] = NAN
+        answers = zip(y, map(RowFlag, flags.tolist()), mean.tolist(), isd.tolist(), strict=True)
+        return [OutputRow(*answer) for answer in answers]
 
 
 def _predict(

@@ -35,6 +35,15 @@ def half_toward_infinity(value: Float, bits: int) -> Float:
     return raw.view(np.float64)
 
 
+def half_even(value: Float, bits: int) -> Float:
+    """To nearest with `bits` significant bits; a half goes to the even neighbour."""
+    drop = FRACTION + 1 - bits
+    raw = value.view(np.int64)
+    raw = raw + ((raw >> drop & 1) + ((1 << (drop - 1)) - 1))
+    raw &= -1 << drop
+    return raw.view(np.float64)
+
+
 def odd(value: Float, bits: int) -> Float:
     """Truncated to `bits` significant bits, the last of them set where that lost anything."""
     below = (1 << (FRACTION + 1 - bits)) - 1

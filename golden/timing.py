@@ -15,6 +15,8 @@ from numpy.typing import ArrayLike
 from ..config import Configuration
 from ..latency import (
     CHOICE_LATENCY,
+    STATISTICS_STREAM_DEPTH,
+    STATISTICS_STREAM_LATENCY,
     RowTimes,
     buffer_depth,
     feeds_wait,
@@ -63,6 +65,8 @@ class Passage:
 
     in_cycles: list[int]
     out_cycles: list[int]
+    statistics_cycle: int | None = None
+    """The cycle in which its mean and ISD are taken; None: the build has no stream for them."""
 
 
 def passages(
@@ -71,6 +75,7 @@ def passages(
     source: ArrayLike,
     sink: ArrayLike,
     start: int = 0,
+    statistics_sink: ArrayLike | None = None,
 ) -> list[Passage]:
     """The passage of every packet.
 
@@ -80,8 +85,10 @@ def passages(
     source, sink : (cycles,) truth values, repeated without end: whether the source is willing to offer a beat (once offered, a beat stays),
         and whether the sink takes one
     start : first cycle in which `s_axis_tready` is high
+    statistics_sink : likewise whether the sink of the statistics stream takes a beat (default: always); only for builds with that stream
     """
-    core = _Core(configuration, _Schedule(source), _Schedule(sink), start)
+    told = _Schedule([True] if statistics_sink is None else statistics_sink)
+    core = _Core(configuration, _Schedule(source), _Schedule(sink), told, start)
     return core.run(packets)
 
 
@@ -170,10 +177,15 @@ class _Row:
 
 class _Core:
     def __init__(
-        self, configuration: Configuration, source: _Schedule, sink: _Schedule, start: int
+        self,
+        configuration: Configuration,
+        source: _Schedule,
+        sink: _Schedule,
+        statistics_sink: _Schedule,
+        start: int,
     ) -> None:
         self.what, self.how = configuration.what, configuration.how
-        self.source, self.sink = source, sink
+        self.source, self.sink, self.statistics_sink = source, sink, statistics_sink
         self.waits = feeds_wait(configuration)
         self.to_window = statistics_latency(configuration) + window_push_time(configuration)
         self.to_isd = statistics_latency(configuration) + RowTimes(configuration).isd
@@ -182,7 +194,8 @@ class _Core:
         inside = buffer_depth(configuration) - 2
         self.buffered, self.ordered = _Level(inside, 2, 1), _Level(inside, 2, 1)
         self.sent = _Level(output_depth(configuration) - 2, 2, 2)
-        self.feeds, self.results = _Queue(), _Queue()
+        self.told = _Level(STATISTICS_STREAM_DEPTH - 2, 2, 2)
+        self.feeds, self.results, self.statistics = _Queue(), _Queue(), _Queue()
         self.orders, self.windows, self.ends, self.choices = (_Queue(late=True) for _ in range(4))
         self.ratio = self.how.beat_bytes // self.how.bus
         self.collected = self.accepted = self.seen = self.seen_before = self.taken = _NEVER
@@ -212,10 +225,13 @@ class _Core:
         last = len(framed.cycles) - 1
         for beat, cycle in enumerate(framed.cycles):
             ready = max(known, end) if beat == last else known
-            out_cycles += self._give(ready, cycle, row.gives[beat], null=row.null)
+            tells = beat == last and self.what.statistics_stream
+            out_cycles += self._give(ready, cycle, row.gives[beat], null=row.null, tells=tells)
         for queue in queues:
             queue.leave(self.issued)
-        return Passage(framed.in_cycles, out_cycles)
+        return Passage(
+            framed.in_cycles, out_cycles, self._tell() if self.what.statistics_stream else None
+        )
 
     def _take(self, packet: Packet, row: _Row) -> _Framed:
         """A packet comes in, its row is framed and fed."""
@@ -317,12 +333,23 @@ class _Core:
         # A null row has no ISD to choose.
         return known + CHOICE_LATENCY + self.late if waits and not row.null else None
 
-    def _give(self, ready: int, framed: int, count: int, *, null: bool) -> list[int]:
-        """Rules I, Y, G and D: a beat goes through the lanes, and leaves, as `count` beats of the bus."""
+    def _tell(self) -> int:
+        """Rule V: mean and ISD of the row whose last beat was sent just now leave."""
+        self.told.enter(self.issued)
+        leaves = self.statistics.enter(self.issued + STATISTICS_STREAM_LATENCY)
+        leaves = self.statistics_sink.next(leaves)
+        self.statistics.leave(leaves)
+        self.told.gone.append(leaves)
+        return leaves
+
+    def _give(self, ready: int, framed: int, count: int, *, null: bool, tells: bool) -> list[int]:
+        """Rules I, V, Y, G and D: a beat goes through the lanes, and leaves, as `count` beats of the bus. `tells`: its row's mean and ISD
+        follow."""
         cycle = max(ready, self.issued + 1)
         if self.what.starts_early and not null:
             cycle = max(cycle, framed + 2)
-        self.issued = cycle = _first_with_room(cycle, self.sent)
+        levels = [self.sent, self.told] if tells else [self.sent]
+        self.issued = cycle = _first_with_room(cycle, *levels)
         self.sent.enter(cycle)
         if not null:
             self.buffered.gone.append(cycle)

@@ -167,7 +167,11 @@ def simulate(
     layers: Layers = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", metavar="Y.npz", help="Where to write y, cycles and flags."),
+        typer.Option(
+            "--output",
+            metavar="Y.npz",
+            help="Where to write y, cycles and flags; also mean and isd if the build has statistics_stream.",
+        ),
     ] = None,
     simulator: Annotated[
         SimulatorName, typer.Option(help="What simulates the Verilog.")

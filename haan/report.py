@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What `haan simulate` measures: the generated Verilog on given rows, against the golden model and against float64."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -16,7 +16,7 @@ from .estimate import interval
 from .flags import RowFlag
 from .formats import FP16
 from .golden import Reference, lsb_error, reference, ulp_error
-from .sim import ParameterVector, Row, SimulationResult, Simulator, simulate
+from .sim import ParameterVector, Row, RowResult, SimulationResult, Simulator, simulate
 from .sim.verdict import Verdict, compare
 from .tensors import Tensors
 
@@ -84,10 +84,12 @@ class Outcome:
     """(rows,), from the first input beat to each row's last output beat."""
     flags: NDArray[np.uint16]
     """(rows,), `RowFlag`"""
+    statistics: Mapping[str, NDArray[np.float32]]
+    """`row_numbers`"""
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """As `haan simulate` writes them."""
-        return {"y": self.y, "cycles": self.cycles, "flags": self.flags}
+        return {"y": self.y, "cycles": self.cycles, "flags": self.flags, **self.statistics}
 
 
 def measure(
@@ -160,7 +162,17 @@ def judge(
         different_rows=verdict.different,
         mistimed_rows=verdict.mistimed,
     )
-    return Outcome(report, y, last - result.rows[0].in_cycles[0], flags)
+    return Outcome(report, y, last - result.rows[0].in_cycles[0], flags, row_numbers(result.rows))
+
+
+def row_numbers(results: Sequence[RowResult]) -> dict[str, NDArray[np.float32]]:
+    """mean and isd, (rows,) each, from the statistics stream; nothing where the build has none."""
+    numbers = {"mean": [row.mean for row in results], "isd": [row.isd for row in results]}
+    return {
+        name: np.array(bits, np.uint32).view(np.float32)
+        for name, bits in numbers.items()
+        if None not in bits
+    }
 
 
 def _outputs(tensors: Tensors, result: SimulationResult) -> NDArray[np.float16] | NDArray[np.int8]:

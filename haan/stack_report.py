@@ -22,7 +22,7 @@ from .golden import Packet, passages, reference, ulp_error
 from .layer import LayerSettings
 from .numerics import ISD_BITS
 from .products import multipliers
-from .report import flag_counts
+from .report import flag_counts, row_numbers
 from .sim import ParameterVector, Row, RowResult, Schedule, SimulationResult, Simulator, simulate
 from .sim.verdict import Verdict, compare, foreseen
 from .stack import Stack, uses
@@ -138,6 +138,8 @@ class StackOutcome:
     """(rows,), from the first input beat of the stack to each row's last output beat."""
     flags: Mapping[int, NDArray[np.uint16]]
     """(rows,), `RowFlag`"""
+    statistics: Mapping[int, Mapping[str, NDArray[np.float32]]]
+    """`haan.report.row_numbers`"""
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """As `haan simulate` writes them."""
@@ -150,6 +152,10 @@ class StackOutcome:
             f"{kind}.{layer}": array
             for kind, arrays in kinds.items()
             for layer, array in arrays.items()
+        } | {
+            f"{kind}.{layer}": array
+            for layer, arrays in self.statistics.items()
+            for kind, array in arrays.items()
         }
 
 
@@ -221,6 +227,7 @@ def measure_stack(
         {layer: _outputs(settings[layer], rows) for layer, rows in results.items()},
         {layer: _last(rows) - start for layer, rows in results.items()},
         {layer: _flags(rows) for layer, rows in results.items()},
+        {layer: row_numbers(rows) for layer, rows in results.items()},
     )
 
 

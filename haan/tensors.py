@@ -209,7 +209,8 @@ def write(path: Path, **arrays: Array) -> None:
     """Writes an .npz file under exactly this name; raises ConfigurationError if it can't.
 
     For rows: y (rows, N); cycles (rows,), from the first input beat to each row's last output beat; flags (rows,),
-    `haan.flags.RowFlag`. For layers K of a stack the same as y.K, cycles.K and flags.K.
+    `haan.flags.RowFlag`. For layers K of a stack the same as y.K, cycles.K and flags.K. In builds with
+    `statistics_stream` also mean and isd (rows,), FP32.
     """
     try:
         with path.open("wb") as file:

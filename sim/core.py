@@ -34,6 +34,7 @@ def simulate_core(
     simulator: Simulator = "verilator",
     source_idle: StallPattern = FLOWING,
     sink_stall: StallPattern = FLOWING,
+    statistics_stall: StallPattern = FLOWING,
     seed: int = 0,
     reset_at: int | None = None,
     waves: Path | None = None,
@@ -47,6 +48,7 @@ def simulate_core(
     rows : packets into the core
     parameters : gamma and beta vectors, written before the first row
     source_idle, sink_stall : idle cycles of the source, backpressure of the sink; `seed` fixes the random ones
+    statistics_stall : backpressure of the statistics stream's sink, in builds with `statistics_stream`
     reset_at : cycle in which a reset breaks off everything; then the rows are sent again, and only those are reported
     waves : file to record waves into (Verilator: VCD, Icarus: FST)
     build_root : folder that keeps compiled Verilog (default: in the user's cache)
@@ -58,7 +60,8 @@ def simulate_core(
     # The core knows beats of p_n elements only; a narrow bus is a matter of the top around it.
     configuration = configuration.with_(bus_bytes=None)
     source, sink = source_idle.schedule(seed), sink_stall.schedule(seed + 1)
-    common = stream_fields(configuration, rows, source, sink)
+    statistics = statistics_stall.schedule(seed + 2)
+    common = stream_fields(configuration, rows, source, sink, statistics)
     records, beats = _records_and_beats(configuration, rows)
     writes = parameter_elements(configuration, parameters)
     job = RowsJob(beats=beats, records=records, writes=writes, reset_at=reset_at, **common)
@@ -73,7 +76,9 @@ def simulate_core(
     record: StreamRecord = runner.run(made, "haan.sim.bench_rows", job, waves=waves)
     results = told(rows, row_results(configuration, beats, record))
     # Right after a reset, without parameter writes in between, TREADY still is low.
-    return SimulationResult(results, source, sink, int(reset_at is not None))
+    return SimulationResult(
+        results, source, sink, int(reset_at is not None), statistics_sink=statistics
+    )
 
 
 @lru_cache(maxsize=8)
@@ -100,12 +105,14 @@ def _records_and_beats(
 def _ports(configuration: Configuration) -> list[str]:
     """The core's ports, as far as the bench uses them."""
     stream = ("tdata", "tkeep", "tlast", "tid", "tuser", "tvalid", "tready")
+    statistics = ("tdata", "tid", "tuser", "tlast", "tvalid", "tready")
     write = ("valid", "beta", "slot", "index", "data", "one_plus")
     return [
         "clk",
         "rst",
         *["isd_clear"] * configuration.what.skipping,
         *(f"{side}_axis_{name}" for side in "sm" for name in stream),
+        *(f"m_stat_{name}" for name in statistics * configuration.what.statistics_stream),
         *(f"layer_{name}" for name in record_layout(configuration)),
         *(f"parameter_write_{name}" for name in write),
     ]

@@ -34,6 +34,16 @@ class Seen(NamedTuple):
     user: int
 
 
+class SeenStatistics(NamedTuple):
+    """A beat that the sink of the statistics stream took, and the cycle in which it did."""
+
+    cycle: int
+    data: int
+    id: int
+    user: int
+    last: int
+
+
 @dataclass(frozen=True, kw_only=True)
 class StreamJob:
     """What goes through the streams."""
@@ -47,8 +57,10 @@ class StreamJob:
     """Per cycle, 1: the source may start to offer a beat. Repeated without end."""
     sink: bytes
     """Per cycle, 1: the sink is ready. Repeated without end."""
+    statistics_sink: bytes | None = None
+    """Likewise of the statistics stream; None: there is none."""
     patience: int
-    """Cycles without a handshake, though source and sink are willing, after which the hardware hangs."""
+    """How often source and sinks are willing without a handshake, after which the hardware hangs."""
     clears: int = 0
     """Cycles after a reset that the bench lets pass: until one before the first in which TREADY may be high."""
     reset_at: int | None = None
@@ -62,6 +74,7 @@ class StreamRecord:
     accepted: list[int] = field(default_factory=list)
     """The cycle of each input beat's handshake."""
     seen: list[Seen] = field(default_factory=list)
+    statistics: list[SeenStatistics] = field(default_factory=list)
     waited_in: list[int] = field(default_factory=list)
     """Cycles in which a beat of the input waited."""
     waited_out: list[int] = field(default_factory=list)

@@ -13,7 +13,7 @@ from ..config import Configuration, ConfigurationError
 from ..flags import RowFlag
 from ..latency import clear_cycles
 from ..layer import LayerSettings, float32_bits, record_layout
-from .jobs import Beat, Seen, StreamRecord
+from .jobs import Beat, Seen, SeenStatistics, StreamRecord
 from .runner import SimulationError
 
 _SCHEDULE_CYCLES = 8191
@@ -171,6 +171,12 @@ class RowResult:
     """The cycle in which each beat was accepted."""
     out_cycles: list[int]
     """The cycle in which each beat was taken."""
+    mean: int | None = None
+    """FP32 bits of the mean, from the statistics stream; None: the build has none."""
+    isd: int | None = None
+    """Likewise of the ISD."""
+    statistics_cycle: int | None = None
+    """The cycle in which both were taken."""
 
     @property
     def latency(self) -> int:
@@ -190,6 +196,8 @@ class SimulationResult:
     """The first cycle in which `s_axis_tready` could be high."""
     registers: Mapping[str, int] = field(default_factory=dict)
     """Register -> its value after the last row, of those that were to be read."""
+    statistics_sink: NDArray[np.bool_] = field(default_factory=lambda: FLOWING.schedule(0))
+    """As `sink`, of the statistics stream."""
 
 
 def _element_bits(values: ArrayLike, what: str) -> Elements:
@@ -234,17 +242,23 @@ def row_beats(configuration: Configuration, row: Row, record: int = -1) -> list[
 
 
 def stream_fields(
-    configuration: Configuration, rows: Sequence[Row], source: Willing, sink: Willing
+    configuration: Configuration,
+    rows: Sequence[Row],
+    source: Willing,
+    sink: Willing,
+    statistics_sink: Willing | None = None,
 ) -> dict[str, Any]:
-    """The fields of a `StreamJob` that are the same for all tops, without `beats`."""
+    """The fields of a `StreamJob` that are the same for all tops, without `beats`. The sink of a statistics stream: None: always ready."""
     if not rows:
         raise ConfigurationError("there are no rows to simulate")
     what, how = configuration.what, configuration.how
+    told = FLOWING.schedule(0) if statistics_sink is None else statistics_sink
     return {
         "packets": len(rows),
         "longest": -(-what.max_n // (how.bus // 2)),
         "source": source.astype(np.uint8).tobytes(),
         "sink": sink.astype(np.uint8).tobytes(),
+        "statistics_sink": told.astype(np.uint8).tobytes() if what.statistics_stream else None,
         "patience": 1000 + 2 * -(-what.max_n // how.p_d),
         "clears": max(0, clear_cycles(configuration) - 1),
     }
@@ -301,6 +315,9 @@ def row_results(
             packet = list(_packet(seen))
             results.append(_result(configuration, len(results), packet, taken, start))
             taken = []
+    if configuration.what.statistics_stream:
+        each = enumerate(zip(results, record.statistics, strict=True))
+        return [_with_statistics(configuration, at, row, seen, start) for at, (row, seen) in each]
     return results
 
 
@@ -358,3 +375,15 @@ def _result(
         in_cycles=in_cycles,
         out_cycles=[beat.cycle - start for beat in packet],
     )
+
+
+def _with_statistics(
+    configuration: Configuration, index: int, row: RowResult, seen: SeenStatistics, start: int
+) -> RowResult:
+    labels = seen.id, seen.user & (1 << configuration.what.token_bits) - 1
+    if labels != (row.layer, row.token):
+        raise SimulationError(
+            f"row {index}: TID and token slot are {labels} beside its mean and ISD, but {(row.layer, row.token)} beside the row"
+        )
+    isd, mean = divmod(seen.data, 1 << 32)
+    return replace(row, mean=mean, isd=isd, statistics_cycle=seen.cycle - start)

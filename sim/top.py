@@ -36,6 +36,7 @@ def simulate(
     simulator: Simulator = "verilator",
     source_idle: StallPattern | Schedule = FLOWING,
     sink_stall: StallPattern | Schedule = FLOWING,
+    statistics_stall: StallPattern | Schedule = FLOWING,
     seed: int = 0,
     waves: Path | None = None,
     optimized: bool = False,
@@ -50,6 +51,7 @@ def simulate(
     rows : packets; those of one layer have the same settings
     parameters : gamma and beta vectors; they and the layers are written over AXI4-Lite before the first row
     source_idle, sink_stall : idle cycles of the source, backpressure of the sink; `seed` fixes the random ones
+    statistics_stall : backpressure of the statistics stream's sink, in builds with `statistics_stream`
     waves : file to record waves into (Verilator: VCD, Icarus: FST)
     optimized : for long runs: Verilator takes longer to build, and half as long a cycle
     build_root : folder that keeps compiled Verilog (default: in the user's cache)
@@ -60,7 +62,8 @@ def simulate(
     and payload hold until READY, VALID and READY are low in reset, no unknown bit, one packet a row, no hang, no write refused.
     """
     source, sink = source_idle.schedule(seed), sink_stall.schedule(seed + 1)
-    common = stream_fields(configuration, rows, source, sink)
+    statistics = statistics_stall.schedule(seed + 2)
+    common = stream_fields(configuration, rows, source, sink, statistics)
     beats = [beat for row in rows for beat in row_beats(configuration, row)]
     setup = _setup(configuration, layers_of(rows), parameters)
     reads = [BusAccess(register_map(configuration)[name].address) for name in registers]
@@ -86,7 +89,7 @@ def simulate(
     answers = record.answers[0] if reads else []
     words = dict(zip(registers, (data for _, data, _ in answers), strict=True))
     # Right after a reset, without writes in between, TREADY still is low.
-    return SimulationResult(results, source, sink, int(not setup), words)
+    return SimulationResult(results, source, sink, int(not setup), words, statistics)
 
 
 def build_top(

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The HAAN developers
 # SPDX-License-Identifier: Apache-2.0
-"""Simulated rows against the golden model: every element, flag and cycle."""
+"""Simulated rows against the golden model: every element, flag, mean, ISD and cycle."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +13,7 @@ from ..golden import (
     IsdMemory,
     OutputRow,
     Packet,
+    Passage,
     ReceivedRow,
     Slot,
     accepted_settings,
@@ -28,7 +29,7 @@ class Verdict:
     """Indices of rows that are not what the golden model says; and a sentence about the first of them, or ""."""
 
     different: list[int]
-    """In elements or flags, or TID or token slot are not those that came in."""
+    """In elements, flags, mean or ISD, or TID or token slot are not those that came in."""
     mistimed: list[int]
     """A beat moved in another cycle."""
     sentence: str
@@ -44,7 +45,7 @@ def compare(
     parameters: Sequence[ParameterVector],
     result: SimulationResult,
 ) -> Verdict:
-    """Judges a simulation of rows, by elements, flags and cycles."""
+    """Judges a simulation of rows, by elements, flags, mean and ISD where there is a stream of them, and cycles."""
     settings = _settings(configuration, rows)
     return judge(configuration, rows, settings, slots(configuration, parameters), result)
 
@@ -59,21 +60,28 @@ def judge(
 ) -> Verdict:
     """The same with what each row's record asks for (`accepted_settings`), what the slots hold, and the ISDs kept of rows before."""
     answers, packets = _foreseen(configuration, rows, settings, slots, memory)
-    moves = passages(configuration, packets, result.source, result.sink, result.ready_from)
+    moves = passages(
+        configuration,
+        packets,
+        result.source,
+        result.sink,
+        result.ready_from,
+        result.statistics_sink,
+    )
+    tells = configuration.what.statistics_stream
     different, mistimed, sentence = [], [], ""
     for index, (row, got, answer, move) in enumerate(
         zip(rows, result.rows, answers, moves, strict=True)
     ):
         wrong = _difference(row, got, answer.bits, answer.flags)
-        late = (got.in_cycles, got.out_cycles) != (move.in_cycles, move.out_cycles)
+        if tells and not wrong:
+            wrong = _misstated(got, answer)
+        came, right = _cycles(got), _cycles(move)
         if wrong:
             different.append(index)
-        if late:
+        if came != right:
             mistimed.append(index)
-            wrong = wrong or (
-                f"beats moved in at {got.in_cycles}, out at {got.out_cycles}, "
-                f"but {move.in_cycles}, {move.out_cycles} is right"
-            )
+            wrong = wrong or f"beats moved {_told(*came)}, but {_told(*right)} is right"
         if wrong and not sentence:
             sentence = f"row {index}, {settings[index]}: {wrong}"
     return Verdict(different, mistimed, sentence)
@@ -159,6 +167,28 @@ def _is_int8(configuration: Configuration, row: Row, settings: LayerSettings | N
         return settings is not None and settings.int8_input
     record = row.record(configuration)
     return record["valid"] == 1 and record["input_format"] == FORMATS.index(INT8.name)
+
+
+_Cycles = tuple[list[int], list[int], int | None]
+
+
+def _cycles(moves: RowResult | Passage) -> _Cycles:
+    return moves.in_cycles, moves.out_cycles, moves.statistics_cycle
+
+
+def _told(taken: list[int], given: list[int], statistics: int | None) -> str:
+    """Cycles in words."""
+    words = f"in at {taken}, out at {given}"
+    return words if statistics is None else f"{words}, mean and ISD at {statistics}"
+
+
+def _misstated(got: RowResult, answer: OutputRow) -> str:
+    """What is wrong with mean and ISD; "" if nothing is."""
+    for name, came, right in (("mean", got.mean, answer.mean), ("ISD", got.isd, answer.isd)):
+        if came != right:
+            shown = "none" if came is None else f"{came:#010x}"
+            return f"as {name} {shown} came, but {right:#010x} is right (FP32 bits)"
+    return ""
 
 
 def _difference(row: Row, got: RowResult, bits: np.ndarray, flags: int) -> str:

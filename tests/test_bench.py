@@ -15,6 +15,7 @@ from haan.layer import LayerSettings, record_layout
 from haan.sim import ParameterVector, Row, SimulationError, StallPattern, run_vectors, simulate_core
 
 CONFIGURATION = Configuration.preset("tiny")
+STREAM = CONFIGURATION.with_(statistics_stream=True)
 ROOT = Path(__file__).parent.parent
 
 GOOD = {
@@ -25,12 +26,17 @@ GOOD = {
     "last": "q[LAST]",
     "id": "q[ID]",
     "next": "wp + 7'd1",
+    "stat_valid": "sw != sr",
+    "stat_at": "sr[5:0]",
+    "stat_number": "{25'd0, sr}",
+    "stat_last": "1'b1",
+    "stat_id": "s[0]",
 }
-"""A first-in-first-out memory with the ports of the core: it gives back what it gets."""
+"""A first-in-first-out memory with the ports of the core: it gives back what it gets. On the statistics stream it numbers the packets."""
 
 
-def fifo(**broken: str) -> str:
-    """Verilog of the memory, with some of its expressions replaced."""
+def fifo(*, stream: bool = False, **broken: str) -> str:
+    """Verilog of the memory, with some of its expressions replaced. `stream`: with the statistics stream."""
     parts = GOOD | broken
     what, p_n = CONFIGURATION.what, CONFIGURATION.how.p_n
     widths = {
@@ -50,6 +56,27 @@ def fifo(**broken: str) -> str:
         f"input [{w - 1}:0] layer_{n}, " for n, w in record_layout(CONFIGURATION).items()
     )
     token = what.token_bits
+    statistics = f"""
+    output [63:0] m_stat_tdata, output m_stat_tid, output [{token - 1}:0] m_stat_tuser,
+    output m_stat_tlast, output m_stat_tvalid, input m_stat_tready,"""
+    told = f"""
+    reg [{token}:0] labels [0:63];
+    reg [6:0] sw = 0, sr = 0;
+    wire [{token}:0] s = labels[{parts["stat_at"]}];
+    assign m_stat_tvalid = {parts["stat_valid"]};
+    assign m_stat_tdata = {{32'd1, {parts["stat_number"]}}};
+    assign m_stat_tlast = {parts["stat_last"]};
+    assign m_stat_tid = {parts["stat_id"]};
+    assign m_stat_tuser = s[{token}:1];
+    always @(posedge clk) begin
+        if (m_axis_tvalid && m_axis_tready && m_axis_tlast) begin
+            labels[sw[5:0]] <= {{m_axis_tuser[{token - 1}:0], m_axis_tid}};
+            sw <= sw + 1;
+        end
+        if (m_stat_tvalid && m_stat_tready) sr <= sr + 1;
+        if (rst) begin sw <= 0; sr <= 0; end
+    end
+"""
     return f"""
 module haan_core(input clk, input rst, {layers}
     input [{16 * p_n - 1}:0] s_axis_tdata, input [{2 * p_n - 1}:0] s_axis_tkeep,
@@ -57,7 +84,7 @@ module haan_core(input clk, input rst, {layers}
     input [{token + 31}:0] s_axis_tuser, input s_axis_tvalid, output s_axis_tready,
     output [{16 * p_n - 1}:0] m_axis_tdata, output [{2 * p_n - 1}:0] m_axis_tkeep,
     output m_axis_tlast, output [{what.id_bits - 1}:0] m_axis_tid,
-    output [{token + 15}:0] m_axis_tuser, output m_axis_tvalid, input m_axis_tready,
+    output [{token + 15}:0] m_axis_tuser, output m_axis_tvalid, input m_axis_tready,{statistics * stream}
     input parameter_write_valid, input parameter_write_beta, input parameter_write_slot,
     input [5:0] parameter_write_index, input [15:0] parameter_write_data,
     input parameter_write_one_plus);
@@ -87,6 +114,7 @@ module haan_core(input clk, input rst, {layers}
         if (m_axis_tvalid && m_axis_tready) rp <= rp + 1;
         if (rst) begin wp <= 0; rp <= 0; first <= 1; end
     end
+{told * stream}
 endmodule
 """
 
@@ -147,6 +175,47 @@ def test_what_keeps_the_rules_passes(simulator, stalls):
 def test_broken_rules_are_found(broken, sentence):
     with pytest.raises(SimulationError, match=sentence):
         simulate_core(CONFIGURATION, ROWS, simulator="icarus", verilog=fifo(**broken), **BUSY)
+
+
+@pytest.mark.parametrize("simulator", ["icarus", "verilator"])
+@pytest.mark.parametrize("changes", [{}, {"reset_at": 17}], ids=["once", "reset"])
+def test_statistics_belong_to_their_rows(simulator, changes):
+    stalls = BUSY | {"statistics_stall": StallPattern(period=30, busy=20)} | changes
+    rows = simulate_core(
+        STREAM, ROWS, simulator=simulator, verilog=fifo(stream=True), **stalls
+    ).rows
+    assert [(row.mean, row.isd) for row in rows] == [(index, 1) for index in range(len(ROWS))]
+    for row in rows:
+        assert row.statistics_cycle > row.out_cycles[-1]
+        assert row.statistics_cycle % 30 >= 20
+
+
+def test_without_the_stream_there_are_no_statistics():
+    rows = simulate_core(CONFIGURATION, ROWS, simulator="icarus", verilog=fifo()).rows
+    assert {(row.mean, row.isd, row.statistics_cycle) for row in rows} == {(None, None, None)}
+
+
+@pytest.mark.parametrize(
+    ("broken", "sentence"),
+    [
+        ({"stat_valid": "sw != sr || rst"}, "m_stat_tvalid is high in reset"),
+        ({"stat_valid": "sw != sr && now[1]"}, "m_stat_tvalid fell"),
+        ({"stat_number": "{22'd0, now}"}, "the beat on m_stat changed"),
+        ({"stat_number": "{31'd0, unset}"}, "m_stat_tdata has unknown bits"),
+        ({"stat_last": "1'b0"}, "the beat on m_stat in cycle [0-9]+ has no TLAST"),
+        (
+            {"stat_valid": "sw != sr || sr == 7'd6", "stat_at": "(sr == 7'd6 ? 6'd0 : sr[5:0])"},
+            "statistics of a row too many",
+        ),
+        ({"stat_valid": "sw != sr && sr != 7'd3"}, "6 packets came out, and 3 beats of statistics"),
+        ({"stat_id": "!s[0]"}, "row 0: TID and token slot are .* beside its mean and ISD"),
+    ],
+)
+def test_broken_rules_of_the_statistics_stream_are_found(broken, sentence):
+    stalls = BUSY | {"statistics_stall": StallPattern(probability=0.5, burst=2)}
+    verilog = fifo(stream=True, **broken)
+    with pytest.raises(SimulationError, match=sentence):
+        simulate_core(STREAM, ROWS, simulator="icarus", verilog=verilog, **stalls)
 
 
 def test_bad_verilog_is_told_with_the_reason():

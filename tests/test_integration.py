@@ -51,8 +51,11 @@ def test_the_page_has_the_tables_that_the_script_writes():
 
 @pytest.mark.parametrize(
     "build",
-    [*map(Configuration.preset, presets()), TINY.with_(layers=1, token_slots=1, bus_bytes=2)],
-    ids=lambda build: f"{build.name} {build.how.bus}",
+    [
+        *map(Configuration.preset, presets()),
+        TINY.with_(layers=1, token_slots=1, bus_bytes=2),
+        TINY.with_(bus_bytes=2, statistics_stream=True),
+    ],
 )
 def test_the_formulas_give_every_width(build):
     numbers = {
