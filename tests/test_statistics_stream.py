@@ -490,7 +490,7 @@ def corner_rows(build: Configuration) -> Iterator[Row]:
                 yield Row(np.array(halves, np.float16) * np.float16(sign), settings)
     if not build.what.int8:
         return
-    for numbers in ([1] * 16 + [0] * 9, [1], [127] * 3, [1, 0, 0, 0], [1, -1], [1] * 2 + [-1]):
+    for numbers in ([1] * 16 + [0] * 9, [1], [127] * 3, [1] + [0] * 19, [1, -1], [1] * 2 + [-1]):
         for sign in (1, -1):
             for scale in (0.0, 1.5625 * 2.0**-126, 2.0**-126, 2.0**-120, 0.1, 2.0**121, 2.0**127):
                 for eps in (0.0, 1e-12):
