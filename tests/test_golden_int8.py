@@ -612,7 +612,7 @@ def test_isds_are_kept_and_predicted_in_real_units(mode, x_format):
     product = Fraction(kept.isd[0]) * Fraction(ratio)
     isd = half_up(product, exponent(product) - 16)
     bits = x if x_format == "int8" else x.view(np.uint16)
-    want, _ = exact_row(bits, Fraction(0.0625), None, None, SKIPPING, skip, False, isd)
+    want, _ = exact_row(bits, Fraction(0.0625), None, None, SKIPPING, skip, isd)
     assert out[1].bits.tolist() == want
     # A scale of 0 makes zeros even so.
     rows[1] = replace(rows[1], x_scale=0)
