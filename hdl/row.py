@@ -158,7 +158,9 @@ class RowUnit(wiring.Component):
         isd = p.let("isd_number_", Mux(p(zero), 0, isd))
         m.d.comb += self.isd_number.eq(p.at(isd, times.numbers))
         if mean is not None:
-            scale = (self.scale_field, self.scale_power) if self.what.int8 else None
+            scale = None
+            if self.what.int8:
+                scale = (self.scale_field, self.scale_power, self.no_scale)
             p.now = mean.born
             lsb = FP16.lsb_exponent - self.numerics.mean_fraction
             number = mean_number(m, p, mean, lsb, scale)

@@ -35,9 +35,13 @@ def isd_number(isd: Value, exponent: Value) -> Value:
 
 
 def mean_number(
-    m: Module, p: Pipe, mean: Staged, lsb_exponent: int, scale: tuple[Staged, Staged] | None
+    m: Module,
+    p: Pipe,
+    mean: Staged,
+    lsb_exponent: int,
+    scale: tuple[Staged, Staged, Staged] | None,
 ) -> Staged:
-    """A mean, an integer times 2^lsb_exponent, in FP32, and that times a scale (significand of 24 bits, exponent)."""
+    """A mean, an integer times 2^lsb_exponent, in FP32, and that times a scale (significand of 24 bits, exponent, whether it is 0)."""
     p.wait(mean)
     width = len(mean.signal) - 1
     negative = p.let("mean_negative", p(mean)[-1])
@@ -58,7 +62,7 @@ def mean_number(
         high = p(total)[-1]
         normal = Mux(high, p(total), p(total) << 1)[: 2 * VARIANCE_BITS]
         power = p(exponent) + p(scale[1]) + high
-        zero = p.let("scaled_mean_zero", p(zero) | ~p(total).any())
+        zero = p.let("scaled_mean_zero", p(zero) | p(scale[2]))
         significand, exponent = _nearest(m, p, "scaled_mean", normal, power)
         p.cut("scale_mean")
     field = p(exponent) + FP32.bias
