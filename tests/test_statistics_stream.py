@@ -524,7 +524,7 @@ def test_the_hardware_tells_what_golden_does(changes):
     assert {0, NAN} <= set(means) & set(isds)
     assert len(set(isds)) > 50
     if build.what.layernorm:
-        assert len({mean for mean in means if mean > SIGN}) > 20
+        assert len({mean for mean in means if mean > SIGN}) > 10
     if build.what.int8:
         assert INFINITY in isds
     if build.what.int8 and build.what.layernorm:
