@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The core: rows in on one stream, normalized rows out on another, layer settings and parameters on plain ports."""
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -221,10 +221,6 @@ class Core(wiring.Component):
 
     def _take(self, m: Module, framer: Framer) -> None:
         """Input stream, with the settings that stand beside a first beat."""
-        clearing: Value = Const(0, 1)
-        if self.what.skipping:
-            m.submodules.predictor = self.predictor = IsdPredictor(self.configuration)
-            clearing = self.predictor.clearing
         layout = beat_layout(self.configuration)
         m.submodules.input = entry = RegisterSlice(layout.size)
         beat = Signal(layout)
@@ -243,10 +239,13 @@ class Core(wiring.Component):
                 beat.settings[name].eq(getattr(self, f"layer_{name}"))
                 for name in row_settings(self.configuration).members
             ],
-            entry.i_valid.eq(self.s_axis_tvalid & ~clearing),
             entry.i_data.eq(beat.as_value()),
-            self.s_axis_tready.eq(entry.i_ready & ~clearing),
         ]
+        valid, ready = self.s_axis_tvalid, entry.i_ready
+        if self.what.skipping:
+            m.submodules.predictor = self.predictor = IsdPredictor(self.configuration)
+            valid, ready = valid & ~self.predictor.clearing, ready & ~self.predictor.clearing
+        m.d.comb += [entry.i_valid.eq(valid), self.s_axis_tready.eq(ready)]
         arrived = data.View(layout, entry.o_data)
         if not self.what.int8:
             m.d.comb += [

@@ -79,7 +79,7 @@ BUILDS = [
         lambda case: not (case.get("cast_before_gamma") and case.get("parameters") == "none"),
     )
 ]
-QUICK = 8
+QUICK = 5
 """So many of them have most of the pairs."""
 ON_ICARUS = [build for build in BUILDS if build.how.p_n <= 4 and build.what.gamma][:2]
 

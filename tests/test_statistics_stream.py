@@ -389,6 +389,7 @@ BUILDS = {
         "skipping": True,
     },
 }
+QUICK = ("8x2 skipping, INT8, subsampling", "1x1 short, rmsnorm, INT8, skipping")
 STALLS = [
     {},
     {"source_idle": StallPattern(0.3, 4), "statistics_stall": StallPattern(0.4, 12)},
@@ -510,7 +511,13 @@ def vectors(build: Configuration, random: np.random.Generator) -> list[Parameter
     ]
 
 
-@pytest.mark.parametrize("changes", BUILDS.values(), ids=BUILDS)
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param(changes, id=name, marks=[pytest.mark.slow] * (name not in QUICK))
+        for name, changes in BUILDS.items()
+    ],
+)
 def test_the_hardware_tells_what_golden_does(changes):
     build = Configuration().with_(**(SMALL | changes))
     random = np.random.default_rng(5)
@@ -541,7 +548,9 @@ def test_on_icarus():
     assert verdict.exact, verdict.sentence
 
 
-@pytest.mark.parametrize("name", ["4x4", "8x2 skipping, INT8, subsampling"])
+@pytest.mark.parametrize(
+    "name", [pytest.param("4x4", marks=pytest.mark.slow), "8x2 skipping, INT8, subsampling"]
+)
 def test_the_whole_accelerator_on_a_narrow_bus(name):
     build = Configuration().with_(**(SMALL | BUILDS[name] | {"bus_bytes": 4}))
     random = np.random.default_rng(7)

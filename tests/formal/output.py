@@ -9,7 +9,7 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In
 
 from haan.config import Configuration
-from haan.flags import RowFlag
+from haan.flags import COMMON_BITS, RowFlag
 from haan.hdl.core import Core
 from haan.hdl.normalization import NormalizationUnit, meta_layout, order_layout, window_layout
 from haan.hdl.pipe import Pipe
@@ -75,13 +75,13 @@ class OutputProof(wiring.Component):
     def __init__(self, side: OutputSide) -> None:
         self.side = side
         configuration = side.configuration
-        names = ("order_valid", "window_valid", "end_valid", "available", "ready", "mark")
+        names = ("order_valid", "window_valid", "end_valid", "available", "room", "ready", "mark")
         super().__init__(
             {name: In(1) for name in names}
             | {
                 "order": In(order_layout(configuration)),
                 "window": In(window_layout(configuration)),
-                "end": In(len(RowFlag)),
+                "end": In(COMMON_BITS),
                 "lanes": In(16 * configuration.how.p_n + 1),
             }
         )
