@@ -105,7 +105,13 @@ def any_rows(build: Configuration, count: int, random: np.random.Generator) -> l
     return rows
 
 
-@pytest.mark.parametrize("changes", BUILDS.values(), ids=BUILDS)
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param(changes, id=name, marks=[pytest.mark.slow] * name.endswith(" subsampling"))
+        for name, changes in BUILDS.items()
+    ],
+)
 def test_every_beat_moves_when_the_model_says(changes):
     build = Configuration().with_(**SMALL, **changes)
     rows = any_rows(build, 300, np.random.default_rng(1))
