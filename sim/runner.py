@@ -51,7 +51,7 @@ _OPTIMIZED = ("OPT_FAST=-O1", "OPT_GLOBAL=-O1")
 
 _MANY = 16
 """Instances from which on a large module is compiled by itself, once: Verilator's code for 512 lanes would be 70 MB."""
-_LARGE = 50
+_LARGE = 40
 """Assignments of a module that is worth it."""
 
 
