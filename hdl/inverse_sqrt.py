@@ -160,11 +160,8 @@ class InverseSqrtUnit(wiring.Component):
             parts = [value[low : low + VARIANCE_BITS] for low in lows]
             wide = p.let("wide_", Mux(high, parts[2], Mux(middle, parts[1], parts[0])))
             wide_exponent = p.let("wide_exponent_", Mux(high, 0, Mux(middle, -1, -2)))
-            now = p.now + ("round_isd" in self.how.cuts)
-            m.d.comb += [
-                self.wide.eq(p.at(wide, now)),
-                self.wide_exponent.eq(p.at(wide_exponent, now)),
-            ]
         p.cut("round_isd")
         assert p.now == inverse_sqrt_latency(self.configuration), p.now
         m.d.comb += [self.isd.eq(p(isd)), self.exponent.eq(p(exponent))]
+        if self.configuration.what.int8:
+            m.d.comb += [self.wide.eq(p(wide)), self.wide_exponent.eq(p(wide_exponent))]
