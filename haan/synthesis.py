@@ -12,6 +12,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from .ecp5 import pack_multiplier_registers
 from .netlist import Netlist, Port
 
 _SCRIPTS = {
@@ -212,7 +213,9 @@ def route_ecp5(
         "setattr -mod -unset keep_hierarchy *",
         "flatten",
     ]
-    run_yosys(source, script, folder, stem)
+    netlist = run_yosys(source, script, folder, stem)
+    pack_multiplier_registers(netlist, "harness")
+    (folder / f"{stem}.json").write_text(json.dumps(netlist), encoding="utf-8")
     report = f"{stem}_report.json"
     arguments = [f"--{device}k", "--package", ECP5_PACKAGES[device], "--speed", str(speed)]
     arguments += [
