@@ -68,23 +68,27 @@ class Lane(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         p = Pipe(m, self.cuts)
-        sign, significand, bit_length, nan = self._centre(m, p)
+        sign, significand, bit_length, carry, nan = self._centre(m, p)
         # A register of the lane's own: from one for all lanes the way to the multipliers is long.
         isd = p.input(self.isd)
         p.cut("round_d")
-        exponent = p.let("d_exponent", self._exponent(p(bit_length) + self.scale_exponent))
+        exponent = add_carry(p(bit_length), self.scale_exponent, p(carry), 10)
+        exponent = p.let("d_exponent", self._exponent(exponent))
         product = p.let("d_isd", p(significand) * p(isd))
         small = self._subnormal_mask(p, exponent) if self.what.cast_before_gamma else None
         p.cut("scale")
-        xhat, exponent, zero = self._round_xhat(m, p, product, exponent, small)
+        xhat, exponent, carry, zero = self._round_xhat(m, p, product, exponent, small)
         p.cut("round_x")
         if self.what.gamma:
-            product, exponent, sign, zero, nan = self._gamma(p, xhat, exponent, sign, zero, nan)
+            product, exponent, sign, zero, nan = self._gamma(
+                p, xhat, exponent, carry, sign, zero, nan
+            )
             p.cut("gamma")
         else:
             product = p.let(
                 "x_wide", Cat(Const(0, self.numerics.gamma_bits - 1), p(xhat), Const(0, 1))
             )
+            exponent = p.let("product_exponent", self._exponent(p(exponent) + p(carry)))
         if self.what.beta:
             self._add_beta(m, p, product, exponent, sign, zero, nan)
         else:
@@ -112,14 +116,16 @@ class Lane(wiring.Component):
             p.let("z_nonfinite", field.all() if self.what.starts_early else Const(0, 1)),
         )
 
-    def _centre(self, m: Module, p: Pipe) -> tuple[Staged, Staged, Staged, Staged]:
-        """(sign, 18-bit significand, n − 1, non-finite) of d."""
+    def _centre(self, m: Module, p: Pipe) -> tuple[Staged, Staged, Staged, Staged, Staged]:
+        """(sign, 18-bit significand, n − 1 in two parts, non-finite) of d. What a rounding carries into an exponent is added with the
+        next exponent: one carry chain doesn't wait for the other."""
         z_sign, z_significand, z_exponent, nonfinite = self._element(p)
         if not self.what.layernorm:
             zeros = leading_zeros(m, "z_zeros", p(z_significand))
             top = top_bits(m, "z_top", p(z_significand), zeros[:4], 11)
             significand = p.let("d_significand", Cat(Const(0, D_BITS - 11), top))
-            return z_sign, significand, p.let("d_length", p(z_exponent) + 9 - zeros), nonfinite
+            length = p.let("d_length", p(z_exponent) + 9 - zeros)
+            return z_sign, significand, length, p.let("d_carry", Const(0, 1)), nonfinite
         width = self.numerics.window
         amount_bits = clog2(width + _BELOW + 1)
         amount = Signal(signed_shape(SCALE_EXPONENT_BITS + 1), name="z_amount")
@@ -149,9 +155,10 @@ class Lane(wiring.Component):
         rounded = Signal(D_BITS + 1, name="d_rounded")
         m.d.comb += rounded.eq(p(top)[1:] + p(top)[0])
         significand = Cat(rounded[: D_BITS - 1], rounded[D_BITS - 1] | rounded[D_BITS])
-        length = p.let("d_length", rounded[D_BITS] + (width - 2 - p(zeros)))
+        length = p.let("d_length", width - 2 - p(zeros))
+        carry = p.let("d_carry", rounded[D_BITS])
         sign = p.let("d_sign", p(z_sign) ^ p(negative))
-        return sign, p.let("d_significand", significand), length, nonfinite
+        return sign, p.let("d_significand", significand), length, carry, nonfinite
 
     def _subnormal_mask(self, p: Pipe, exponent: Staged) -> Staged:
         """Thermometer of the places that x-hat loses below FP16's smallest subnormal, for a product below 2^34; 13 places."""
@@ -161,8 +168,8 @@ class Lane(wiring.Component):
 
     def _round_xhat(
         self, m: Module, p: Pipe, product: Staged, exponent: Staged, loss: Staged | None
-    ) -> tuple[Staged, Staged, Staged]:
-        """(x-hat, 18 bits; its exponent; zero) from d·isd."""
+    ) -> tuple[Staged, Staged, Staged, Staged]:
+        """(x-hat, 18 bits; its exponent in two parts; zero) from d·isd."""
         wide = p(product)
         high = wide[-1]
         normal = Mux(high, wide, wide << 1)[: len(wide)]
@@ -185,19 +192,27 @@ class Lane(wiring.Component):
             vanished = mask[11] | (mask[10] & ~cast[11])
             zero = zero | (self.cast & vanished)
         xhat = p.let("x", Cat(rounded[: D_BITS - 1], rounded[D_BITS - 1] | rounded[D_BITS]))
-        exponent = p.let("x_exponent", self._exponent(p(exponent) + high + rounded[D_BITS]))
-        return xhat, exponent, p.let("x_zero", zero)
+        exponent = p.let("x_exponent", self._exponent(p(exponent) + high))
+        return xhat, exponent, p.let("x_carry", rounded[D_BITS]), p.let("x_zero", zero)
 
     def _gamma(
-        self, p: Pipe, xhat: Staged, exponent: Staged, sign: Staged, zero: Staged, nan: Staged
+        self,
+        p: Pipe,
+        xhat: Staged,
+        exponent: Staged,
+        carry: Staged,
+        sign: Staged,
+        zero: Staged,
+        nan: Staged,
     ) -> tuple[Staged, Staged, Staged, Staged, Staged]:
         """The exact product with gamma."""
         gamma = self.gamma_layout.unpack(self.gamma)
         # A gamma of zero is told beside the product: nothing stands between its register and the multiplier.
         product = p.let("x_gamma", p(xhat) * Cat(gamma.fraction, Const(1, 1)))
+        power = self._exponent(add_carry(p(exponent), gamma.exponent, p(carry), 10))
         return (
             product,
-            p.let("product_exponent", self._exponent(p(exponent) + gamma.exponent)),
+            p.let("product_exponent", power),
             p.let("product_sign", p(sign) ^ gamma.sign),
             p.let("product_zero", p(zero) | gamma.zero),
             p.let("product_nan", p(nan) | gamma.poison),
