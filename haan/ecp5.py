@@ -11,6 +11,8 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
+from .netlist import Bit, Netlist, levels
+
 _FACTORS = {port: [f"{port}{place}" for place in range(18)] for port in "AB"}
 _PRODUCT = [f"P{place}" for place in range(36)]
 """Pins of a MULT18X18D."""
@@ -22,38 +24,65 @@ _MOVABLE = {
     "SRMODE": "LSR_OVER_CE",
 }
 """What the registers of a multiplier can do: no enable, rising edge, a synchronous reset to 0."""
+_SHALLOW = 3
+"""Levels of logic that leave time for the way to or from a multiplier."""
 
-Bit = int | str
 Cell = dict[str, Any]
 
 
 def pack_multiplier_registers(netlist: dict[str, Any], top: str) -> int:
     """Moves registers into the multipliers of a flat netlist in ECP5 cells, as Yosys writes it in JSON; changes the netlist.
 
-    The factors move if each of their bits is a constant 0 or comes from a register, those of one factor with one reset; the product,
-    if each of its bits goes to a register without a reset and nowhere else. No other net sees another value at any time.
+    The factors can move if each of their bits is a constant 0 or comes from a register, those of one factor with one reset; the product,
+    if each of its bits goes to a register without a reset and nowhere else. Those move that have little logic before the factors or
+    behind the product, for the way to or from the multiplier comes on top of it; if there is much on either side, the better one.
+    No other net sees another value at any time.
 
     Returns
     -------
     How many registers left the fabric. One that also feeds other cells stays there as well.
     """
-    module = netlist["modules"][top]
-    cells: dict[str, Cell] = module["cells"]
+    cells: dict[str, Cell] = netlist["modules"][top]["cells"]
     size = len(cells)
     multipliers = [cell for cell in cells.values() if cell["type"] == "MULT18X18D"]
-    registers = {name: cell for name, cell in cells.items() if _movable(cell)}
-    ahead = {_net(cell, "Q"): cell for cell in registers.values()}
-    for multiplier in multipliers:
-        _move_factors(multiplier, ahead)
-    loads = _loads(module)
-    for name, cell in list(registers.items()):
-        if not loads[_net(cell, "Q")]:
-            del cells[name], registers[name]
-    loads = _loads(module)
-    behind = {_net(cell, "DI"): name for name, cell in registers.items()}
-    for multiplier in multipliers:
-        _move_product(multiplier, behind, cells, loads)
+    wanted = _sides(netlist, top, multipliers)
+    # Between two multipliers the first keeps its register if it can get no other.
+    loads, behind = _loads(netlist, top), _behind(cells)
+    for multiplier, sides in zip(multipliers, wanted, strict=True):
+        if sides == {"product"}:
+            _move_product(multiplier, behind, cells, loads)
+    ahead = _ahead(cells)
+    for multiplier, sides in zip(multipliers, wanted, strict=True):
+        if "factors" in sides:
+            _move_factors(multiplier, ahead)
+    loads = _loads(netlist, top)
+    for name, cell in list(cells.items()):
+        if _movable(cell) and not loads[_net(cell, "Q")]:
+            del cells[name]
+    loads, behind = _loads(netlist, top), _behind(cells)
+    for multiplier, sides in zip(multipliers, wanted, strict=True):
+        if sides == {"factors", "product"}:
+            _move_product(multiplier, behind, cells, loads)
     return size - len(cells)
+
+
+def _sides(netlist: dict[str, Any], top: str, multipliers: list[Cell]) -> list[set[str]]:
+    """What is to move, of each multiplier: its `factors`, its `product`."""
+    cells = netlist["modules"][top]["cells"]
+    logic, loads = levels(Netlist(netlist, top)), _loads(netlist, top)
+    ahead, behind = _ahead(cells), _behind(cells)
+    wanted = []
+    for multiplier in multipliers:
+        depths = {}
+        if _factor_controls(multiplier, ahead):
+            inputs = [_net(ahead[net], "DI") for net in _factor_nets(multiplier)]
+            depths["factors"] = max(logic.before.get(net, 0) for net in inputs)
+        if _product_control(multiplier, behind, cells, loads):
+            outputs = [_net(cells[behind[net]], "Q") for net in _product_nets(multiplier, loads)]
+            depths["product"] = max(logic.behind.get(net, 0) for net in outputs)
+        shallow = {side for side, levels in depths.items() if levels <= _SHALLOW}
+        wanted.append(shallow or set(sorted(depths, key=depths.__getitem__)[:1]))
+    return wanted
 
 
 def _movable(cell: Cell) -> bool:
@@ -68,8 +97,19 @@ def _net(cell: Cell, port: str) -> Bit:
     return bit
 
 
-def _loads(module: dict[str, Any]) -> Counter[Bit]:
+def _ahead(cells: dict[str, Cell]) -> dict[Bit, Cell]:
+    """The register that drives a net, of those that can move."""
+    return {_net(cell, "Q"): cell for cell in cells.values() if _movable(cell)}
+
+
+def _behind(cells: dict[str, Cell]) -> dict[Bit, str]:
+    """The register that takes a net, of those that can move."""
+    return {_net(cell, "DI"): name for name, cell in cells.items() if _movable(cell)}
+
+
+def _loads(netlist: dict[str, Any], top: str) -> Counter[Bit]:
     """How many pins read each net."""
+    module = netlist["modules"][top]
     loads = Counter(bit for port in module["ports"].values() for bit in port["bits"])
     for cell in module["cells"].values():
         for port, bits in cell["connections"].items():
@@ -84,40 +124,62 @@ def _control(registers: Iterable[Cell]) -> tuple[Bit, Bit] | None:
     return found.pop() if len(found) == 1 else None
 
 
+def _factor_nets(multiplier: Cell, port: str = "AB") -> list[Bit]:
+    nets = [_net(multiplier, pin) for each in port for pin in _FACTORS[each]]
+    return [net for net in nets if net != "0"]
+
+
+def _factor_controls(multiplier: Cell, ahead: dict[Bit, Cell]) -> list[tuple[Bit, Bit]]:
+    """Clock and reset of the registers before either factor; none if they can't move."""
+    if any(net not in ahead for net in _factor_nets(multiplier)):
+        return []
+    found = [_control(ahead[net] for net in _factor_nets(multiplier, port)) for port in _FACTORS]
+    controls = [control for control in found if control]
+    return controls if len(controls) == 2 and controls[0][0] == controls[1][0] else []
+
+
 def _move_factors(multiplier: Cell, ahead: dict[Bit, Cell]) -> None:
-    """Has the factors registered in the multiplier; `ahead`: the register that drives a net."""
-    pins = {
-        port: [pin for pin in names if _net(multiplier, pin) != "0"]
-        for port, names in _FACTORS.items()
-    }
-    if any(_net(multiplier, pin) not in ahead for names in pins.values() for pin in names):
+    # Registers between two multipliers may have moved into the other one.
+    controls = _factor_controls(multiplier, ahead)
+    if not controls:
         return
-    controls = [_control(ahead[_net(multiplier, pin)] for pin in names) for names in pins.values()]
-    if None in controls or len({control[0] for control in controls if control}) > 1:
-        return
-    for place, ((port, names), control) in enumerate(zip(pins.items(), controls, strict=True)):
-        assert control is not None
+    for place, ((port, pins), control) in enumerate(zip(_FACTORS.items(), controls, strict=True)):
         _register(multiplier, f"REG_INPUT{port}", f"RST{place}", *control)
-        for pin in names:
-            multiplier["connections"][pin] = [_net(ahead[_net(multiplier, pin)], "DI")]
+        for pin in pins:
+            if _net(multiplier, pin) != "0":
+                multiplier["connections"][pin] = [_net(ahead[_net(multiplier, pin)], "DI")]
+
+
+def _product_nets(multiplier: Cell, loads: Counter[Bit]) -> list[Bit]:
+    return [net for net in (_net(multiplier, pin) for pin in _PRODUCT) if loads[net]]
+
+
+def _product_control(
+    multiplier: Cell, behind: dict[Bit, str], cells: dict[str, Cell], loads: Counter[Bit]
+) -> tuple[Bit, Bit] | None:
+    """Clock and reset of the registers behind the product; None if they can't move."""
+    nets = _product_nets(multiplier, loads)
+    if any(loads[net] > 1 or net not in behind for net in nets):
+        return None
+    control = _control(cells[behind[net]] for net in nets)
+    if control is None or control[1] != "0":
+        return None
+    if "CLK0" in multiplier["connections"] and _net(multiplier, "CLK0") != control[0]:
+        return None
+    return control
 
 
 def _move_product(
     multiplier: Cell, behind: dict[Bit, str], cells: dict[str, Cell], loads: Counter[Bit]
 ) -> None:
-    """Has the product registered in the multiplier; `behind`: the register that takes a net."""
-    pins = [pin for pin in _PRODUCT if loads[_net(multiplier, pin)]]
-    nets = [_net(multiplier, pin) for pin in pins]
-    if any(loads[net] > 1 or net not in behind for net in nets):
-        return
-    control = _control(cells[behind[net]] for net in nets)
-    if control is None or control[1] != "0":
-        return
-    if "CLK0" in multiplier["connections"] and _net(multiplier, "CLK0") != control[0]:
+    control = _product_control(multiplier, behind, cells, loads)
+    if control is None:
         return
     _register(multiplier, "REG_OUTPUT", "RST2", *control)
-    for pin, net in zip(pins, nets, strict=True):
-        multiplier["connections"][pin] = [_net(cells.pop(behind[net]), "Q")]
+    for pin in _PRODUCT:
+        net = _net(multiplier, pin)
+        if loads[net]:
+            multiplier["connections"][pin] = [_net(cells.pop(behind[net]), "Q")]
 
 
 def _register(multiplier: Cell, kind: str, reset_pin: str, clock: Bit, reset: Bit) -> None:

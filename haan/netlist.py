@@ -276,6 +276,31 @@ def depth(netlist: Netlist) -> Depth:
     )
 
 
+@dataclass(frozen=True)
+class Levels:
+    """Logic before and behind each net, up to the next registers: LUTs, and one more for each carry chain."""
+
+    before: dict[Bit, int]
+    behind: dict[Bit, int]
+
+
+def levels(netlist: Netlist) -> Levels:
+    """Measures a netlist that `synth_xilinx` or `synth_ecp5` mapped."""
+    before: dict[Bit, int] = {}
+    behind: dict[Bit, int] = {}
+    order = list(_sorted_from_registers(netlist))
+    for bit in order:
+        found = arcs(*netlist.drivers[bit])
+        before[bit] = max(
+            (before.get(arc.pin.bit, 0) + arc.luts + arc.enters for arc in found), default=0
+        )
+    for bit in reversed(order):
+        for arc in arcs(*netlist.drivers[bit]):
+            length = behind.get(bit, 0) + arc.luts + arc.enters
+            behind[arc.pin.bit] = max(behind.get(arc.pin.bit, 0), length)
+    return Levels(before, behind)
+
+
 def _taken(netlist: Netlist, bit: Bit | None) -> Bit | None:
     """The output of a register that takes a net, or the net itself."""
     for cell in netlist.cells:

@@ -212,6 +212,7 @@ def route_ecp5(
         _SCRIPTS["ecp5"].format(top="harness"),
         "setattr -mod -unset keep_hierarchy *",
         "flatten",
+        "delete t:$scopeinfo",
     ]
     netlist = run_yosys(source, script, folder, stem)
     pack_multiplier_registers(netlist, "harness")

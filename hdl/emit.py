@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
+from itertools import count
 from typing import Any
 
 from amaranth.back import rtlil
@@ -89,7 +90,7 @@ class Emission:
             raise RuntimeError(
                 f"Yosys could not write the Verilog of {name}: {done.stderr.strip()}"
             )
-        return done.stdout
+        return _with_loops(done.stdout)
 
     def rtlil(self, top: wiring.Component, name: str) -> str:
         """Yosys' intermediate language of a component and all that it contains."""
@@ -98,6 +99,28 @@ class Emission:
 
     def _rtlil(self, component: wiring.Component, name: str) -> str:
         return str(rtlil.convert(component, name=name, platform=self, emit_src=False))
+
+
+_CLEARED = re.compile(
+    r"^  initial begin\n((?:    \S+ ?\[\d+\] = \d+'h0+;\n)+)  end\n", re.MULTILINE
+)
+"""A memory that begins with zeros, as Yosys writes it: word by word, which would be most of the text."""
+
+
+def _with_loops(verilog: str) -> str:
+    numbers = count()
+
+    def loop(block: re.Match[str]) -> str:
+        first, last = (block[1].splitlines()[place].strip() for place in (0, -1))
+        memory, value = first.split("[0] = ")
+        words = int(last.split("[")[1].split("]")[0]) + 1
+        assert block[1].count("\n") == words
+        return (
+            f"  initial begin : clear_memory_{next(numbers)}\n    integer place;\n"
+            f"    for (place = 0; place < {words}; place = place + 1) {memory}[place] = {value}\n  end\n"
+        )
+
+    return _CLEARED.sub(loop, verilog)
 
 
 @contextmanager

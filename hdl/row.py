@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """From the sums of a row to what its elements need: the window, the mean in it, and the ISD."""
 
+from collections.abc import Callable
+
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
@@ -300,17 +302,27 @@ class RowUnit(wiring.Component):
         """Places the window, and the mean in it."""
         numerics = self.numerics
         lowest = FP16.lsb_exponent - numerics.mean_fraction
-        floor = Const(numerics.lowest_lsb, signed_shape(8))
-        if subsampled is not None:
-            floor = Mux(p(subsampled), Const(SUBSAMPLED_LSB, signed_shape(8)), floor)
-        fine = p(k) - WINDOW_GUARD
-        lsb = Mux(fine > floor, fine, floor)
-        if self.what.int8:
-            lsb = Mux(p(self.integer), numerics.integer_lsb, lsb)
-        lsb = Mux(p(rmsnorm), FP16.lsb_exponent, lsb)
+
+        def floor(of: Callable[[int], int]) -> Value:
+            value = Const(of(numerics.lowest_lsb), signed_shape(8))
+            if subsampled is None:
+                return value
+            return Mux(p(subsampled), Const(of(SUBSAMPLED_LSB), signed_shape(8)), value)
+
+        above = p(k) > floor(lambda lsb: lsb + WINDOW_GUARD)
+
+        def chosen(fine: Value, of: Callable[[int], int]) -> Value:
+            """A number that depends on the LSB of the window; `fine`: it, if k decides. Each is chosen by itself, not computed from the chosen LSB."""
+            value = Mux(above, fine, floor(of))
+            if self.what.int8:
+                value = Mux(p(self.integer), of(numerics.integer_lsb), value)
+            return Mux(p(rmsnorm), of(FP16.lsb_exponent), value)
+
+        lsb = chosen(p(k) - WINDOW_GUARD, lambda lsb: lsb)
         lsb = p.let("lsb", lsb[:SCALE_EXPONENT_BITS].as_signed())
-        shift = p.let("shift_", -15 - p(lsb))
-        amount = p.let("mean_shift", (p(lsb) - lowest)[:7])
+        shift = p.let("shift_", chosen(WINDOW_GUARD - 15 - p(k), lambda lsb: -15 - lsb))
+        amount = chosen(p(k) - (WINDOW_GUARD + lowest), lambda lsb: lsb - lowest)
+        amount = p.let("mean_shift", amount[:7])
         p.cut("locate_window")
         m.d.comb += self.shift.eq(p(shift))
         p.wait(mean)
