@@ -328,13 +328,13 @@ def test_failing_tool_says_why(tmp_path: Path) -> None:
 def test_routing(tmp_path: Path) -> None:
     routing = route_ecp5(MULTIPLIER, "top", tmp_path, "multiplier", device="25")
     assert routing.used["MULT18X18D"] == 1
-    assert routing.used["TRELLIS_FF"] == 64 + 32 + 64
+    # The harness has 32 registers before the factors, 64 behind the product; those of the design moved into the multiplier.
+    assert routing.used["TRELLIS_FF"] == 32 + 64
     assert routing.path[0].kind == "clk-to-q"
     assert routing.path[-1].kind == "setup"
     assert 1000 / routing.mhz == pytest.approx(routing.logic_ns + routing.routing_ns, abs=0.01)
-    # Through a multiplier without registers of its own: 3.9 ns and the ways to and from it.
-    assert 80 < routing.mhz < 250
-    assert "MULT18X18D" in routing.through
+    # A multiplication between two registers of the fabric takes 3.9 ns and the ways to and from it.
+    assert routing.mhz > 250
 
 
 def report(*clocks: str) -> dict[str, Any]:
