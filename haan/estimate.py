@@ -13,7 +13,7 @@ from .latency import row_products
 from .layer import LayerSettings
 from .layout import Memory, memories
 from .numerics import D_BITS, ISD_BITS, VARIANCE_BITS, Numerics
-from .products import operand_widths
+from .products import Products
 
 BlockShape = tuple[int, int]
 """Bits of a word, words."""
@@ -247,7 +247,7 @@ def multiplier_counts(configuration: Configuration, least: int = 0) -> dict[str,
     row = [
         widths
         for a_bits, b_bits in row_products(configuration)
-        for widths in operand_widths(a_bits, b_bits, how.isd_interval)
+        for widths in how.products.operand_widths(a_bits, b_bits)
     ]
     units: dict[str, list[tuple[int, int]]] = {
         "normalization": lane * how.p_n,
@@ -258,7 +258,7 @@ def multiplier_counts(configuration: Configuration, least: int = 0) -> dict[str,
         units["prediction"] = [(ISD_BITS, FP32.significand_bits // 2)] * 2
         if what.int8:
             # Rows that are predicted may follow each other at once: nothing is shared.
-            units["prediction"] += operand_widths(VARIANCE_BITS, VARIANCE_BITS, 1)
+            units["prediction"] += Products().operand_widths(VARIANCE_BITS, VARIANCE_BITS)
     return {
         unit: sum(min(a, b) > 1 and a + b >= least for a, b in widths)
         for unit, widths in units.items()

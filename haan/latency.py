@@ -17,7 +17,6 @@ from .numerics import (
     clog2,
 )
 from .pipeline import lane_cuts
-from .products import is_serial, is_summed, serial_latency
 from .seeds import ESTIMATE_BITS
 
 
@@ -27,10 +26,10 @@ def _registers(configuration: Configuration, cuts: Iterable[str]) -> int:
 
 def _product(configuration: Configuration, a_bits: int, b_bits: int) -> int:
     """Latency of `hdl.arithmetic.multiply`."""
-    interval = configuration.how.isd_interval
-    if is_serial(a_bits, b_bits, interval):
-        return serial_latency(a_bits, b_bits, interval)
-    spread = ["spread_products"] * is_summed(a_bits, b_bits, interval)
+    products = configuration.how.products
+    if products.is_serial(a_bits, b_bits):
+        return products.serial_latency(a_bits, b_bits)
+    spread = ["spread_products"] * products.is_summed(a_bits, b_bits)
     return _registers(configuration, ["products", *spread])
 
 
@@ -41,7 +40,7 @@ def _lane(configuration: Configuration) -> tuple[str, ...]:
 
 def _whole_product(configuration: Configuration, a_bits: int, b_bits: int) -> int:
     """Latency of `hdl.arithmetic.product`."""
-    summed = is_summed(a_bits, b_bits, configuration.how.isd_interval)
+    summed = configuration.how.products.is_summed(a_bits, b_bits)
     total = _registers(configuration, ["total"] * summed)
     return _product(configuration, a_bits, b_bits) + total
 

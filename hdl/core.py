@@ -358,7 +358,7 @@ class Core(wiring.Component):
     ) -> Pipe:
         """Results of a row to the normalization unit: it starts with the window, and finds mean and ISD when it needs them."""
         self.times = times = RowTimes(self.configuration)
-        p = Pipe(m, self.how.cuts, interval=self.how.isd_interval, valid=statistics.o_valid)
+        p = Pipe(m, self.how.cuts, products=self.how.products, valid=statistics.o_valid)
         layout = window_layout(self.configuration)
         nonfinite = p.let("sums_nonfinite", statistics.nonfinite)
         nan = p.let("sums_nan", statistics.nonfinite | statistics.o_fault)

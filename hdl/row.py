@@ -94,7 +94,7 @@ class RowUnit(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        p = Pipe(m, self.how.cuts, interval=self.how.isd_interval, valid=self.i_valid)
+        p = Pipe(m, self.how.cuts, products=self.how.products, valid=self.i_valid)
         times = RowTimes(self.configuration)
         inverse = (p.input(self.inverse_square), p.input(self.inverse_square_exponent))
         if self.what.int8:
