@@ -57,7 +57,7 @@ def build_rows() -> Rows:
     for name in presets():
         build = Configuration.preset(name)
         what, how = build.what, build.how
-        numbers = (how.p_d, how.p_n, how.bus, what.id_bits, what.token_bits)
+        numbers = (how.p_d, how.p_n, build.bus, what.id_bits, what.token_bits)
         rows.append((f"`{name}`", *map(str, numbers)))
     return rows
 
@@ -92,7 +92,7 @@ def _times(build: Configuration, n: int) -> str:
     if n > build.what.max_n:
         return "–"
     layer = LayerSettings(n=n, n_sub=min(n, build.what.n_sub or n))
-    beats = -(-n * build.what.element.width // (8 * build.how.bus))
+    beats = -(-n * build.what.element.width // (8 * build.bus))
     moves = passages(build, [Packet(beats, layer)] * 20, [True], [True])
     latency = moves[0].out_cycles[-1] - moves[0].in_cycles[0]
     return f"{latency}, {moves[-1].out_cycles[-1] - moves[-2].out_cycles[-1]}"

@@ -197,7 +197,7 @@ class _Core:
         self.told = _Level(STATISTICS_STREAM_DEPTH - 2, 2, 2)
         self.feeds, self.results, self.statistics = _Queue(), _Queue(), _Queue()
         self.orders, self.windows, self.ends, self.choices = (_Queue(late=True) for _ in range(4))
-        self.ratio = self.how.beat_bytes // self.how.bus
+        self.ratio = configuration.beat_bytes // configuration.bus
         self.collected = self.accepted = self.seen = self.seen_before = self.taken = _NEVER
         self.left = _NEVER
         self.start = start

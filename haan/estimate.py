@@ -154,7 +154,7 @@ def _octets(settings: LayerSettings, element: str) -> int:
 
 
 def _bus_beats(configuration: Configuration, octets: int) -> int:
-    return -(-octets // configuration.how.bus)
+    return -(-octets // configuration.bus)
 
 
 def feed_cycles(configuration: Configuration, settings: LayerSettings) -> int:
@@ -202,7 +202,7 @@ def row_latency(
     """From the transfer of a row's first beat to that of its result's last one, from idle."""
     if skipped:
         settings = settings.model_copy(update={"skip": True, "keep_isd": False})
-    inside = _beats(configuration, settings.n) if settings.int8_input else None
+    inside = _beats(configuration, settings.n) if settings.int8_input and configuration.what.mixed else None
     beats = _bus_beats(configuration, _octets(settings, settings.input_format))
     row = Packet(beats, settings, predicted=skipped, inside=inside)
     (passage,) = passages(configuration, [row], [True], [True])

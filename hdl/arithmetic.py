@@ -284,7 +284,9 @@ def _serial_group(
     product, shift = Signal(size, name=f"{name}_product"), Signal(name=f"{name}_shift")
     busy, fresh = Signal(name=f"{name}_busy"), Signal(name=f"{name}_fresh")
     m.d.sync += [
-        product.eq(chosen_a * chosen_b if pipe.products.multipliers else _added(chosen_a, chosen_b)),
+        product.eq(
+            chosen_a * chosen_b if pipe.products.multipliers else _added(chosen_a, chosen_b)
+        ),
         shift.eq(ends),
         busy.eq(step != steps),
         fresh.eq(step == 0),

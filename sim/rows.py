@@ -213,7 +213,7 @@ def _element_bits(values: ArrayLike, what: str) -> Elements:
 
 def row_beats(configuration: Configuration, row: Row, record: int = -1) -> list[Beat]:
     """A row's beats on the bus outside. Raises ConfigurationError for a layer or a token slot that the build hasn't."""
-    what, elements = configuration.what, configuration.how.bus // 2
+    what, elements = configuration.what, configuration.bus // 2
     for name, value, count in (
         ("layer", row.layer, what.layers),
         ("token", row.token, what.token_slots),
@@ -255,7 +255,7 @@ def stream_fields(
     told = FLOWING.schedule(0) if statistics_sink is None else statistics_sink
     return {
         "packets": len(rows),
-        "longest": -(-what.max_n // (how.bus // 2)),
+        "longest": -(-what.max_n // (configuration.bus // 2)),
         "source": source.astype(np.uint8).tobytes(),
         "sink": sink.astype(np.uint8).tobytes(),
         "statistics_sink": told.astype(np.uint8).tobytes() if what.statistics_stream else None,
@@ -341,7 +341,7 @@ def _packet(seen: Iterator[Seen]) -> Iterator[Seen]:
 def _result(
     configuration: Configuration, index: int, packet: list[Seen], in_cycles: list[int], start: int
 ) -> RowResult:
-    size, token_bits = configuration.how.bus, configuration.what.token_bits
+    size, token_bits = configuration.bus, configuration.what.token_bits
     full, token_mask = (1 << size) - 1, (1 << token_bits) - 1
     last = packet[-1]
     labels = (last.id, last.user & token_mask)

@@ -374,7 +374,7 @@ class _Planner:
 
     def row(self) -> Row:
         """A row as its layer wants it when all commits before have been done, or with a fault."""
-        octets = self.configuration.how.bus
+        octets = self.configuration.bus
         layer = self.below(self.what.layers)
         settings = self.layers[layer]
         int8 = settings is not None and settings.int8_input

@@ -103,7 +103,7 @@ def _foreseen(
     memory: IsdMemory | None,
 ) -> tuple[list[OutputRow], list[Packet]]:
     how = configuration.how
-    parts = [row.packet(how.bus // 2) for row in rows]
+    parts = [row.packet(configuration.bus // 2) for row in rows]
     received = [
         ReceivedRow.collected(*part, how.p_n, row.token, float32_bits(row.x_scale))
         for row, part in zip(rows, parts, strict=True)

@@ -149,7 +149,7 @@ BAD_SCALES = [-0.0, -1.0, 1e-39, np.inf, np.nan]
 
 def any_row(build, settings, layer, random, faults=True):
     """Mostly a whole row; else one that is short or long, with any TKEEP, another TID, or a bad scale."""
-    count, octets = settings.n, build.how.bus
+    count, octets = settings.n, build.bus
     fault = random.random() if faults else 1.0
     if fault < 0.06:
         count = int(random.integers(count + 1))

@@ -250,7 +250,7 @@ def test_the_script_writes_its_layers_for_c(tmp_path, monkeypatch):
 def test_tools_accept_the_wrapper(preset, tmp_path):
     build = Configuration.preset(preset)
     wrapper = (ROOT / "examples" / "normalizer.v").read_text("utf-8")
-    numbers = {"B": build.how.bus, "I": build.what.id_bits, "T": build.what.token_bits}
+    numbers = {"B": build.bus, "I": build.what.id_bits, "T": build.what.token_bits}
     fitted = wrapper
     for name, value in numbers.items():
         fitted = re.sub(rf"(parameter {name} =) \d+", rf"\1 {value}", fitted)
