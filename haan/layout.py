@@ -66,6 +66,11 @@ def statistics_settings(configuration: Configuration) -> Fields:
     return fields | ({"predicted": 1} if configuration.what.skipping else {})
 
 
+def stored_bits(what: What) -> int:
+    """An element in the row buffer. INT8 has no NaN to tell a missing one by."""
+    return what.element.width + (what.integer and what.starts_early)
+
+
 def feed_beat(configuration: Configuration) -> Fields:
     """A beat for the statistics unit: `chunk` to `chunk_end` are the cycles in which it is fed."""
     p_n, p_d = configuration.how.p_n, configuration.how.p_d
@@ -213,11 +218,12 @@ def memories(configuration: Configuration) -> list[Memory]:
     what, p_n = configuration.what, configuration.how.p_n
     inside, out = buffer_depth(configuration), output_depth(configuration)
     beat = what.element.width * p_n
+    stored = stored_bits(what) * p_n
 
     def size(fields: Fields) -> int:
         return sum(fields.values())
 
-    found = [Memory("row buffer", beat, inside)]
+    found = [Memory("row buffer", stored, inside)]
     if feeds_wait(configuration):
         found.append(Memory("feed queue", size(feed_beat(configuration)), inside))
     found += [
