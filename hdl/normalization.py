@@ -9,7 +9,7 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from .. import layout
-from ..config import Configuration
+from ..config import Configuration, What
 from ..flags import COMMON_BITS, RowFlag
 from ..formats import FP16
 from ..latency import (
@@ -42,6 +42,11 @@ def scale_layout(configuration: Configuration) -> data.StructLayout:
 
 def meta_layout(configuration: Configuration) -> data.StructLayout:
     return struct(layout.meta(configuration))
+
+
+def lane_kind(what: What) -> type[Lane] | type[IntegerLane]:
+    """The lanes of a build."""
+    return IntegerLane if what.integer else Lane
 
 
 def parameter_encoder(configuration: Configuration) -> ParameterEncoder | IntegerEncoder:
@@ -140,7 +145,7 @@ class NormalizationUnit(wiring.Component):
         width = layout.stored_bits(self.what)
         z = Signal(width * self.how.p_n, reset_less=True)
         m.d.sync += z.eq(self.z)
-        kind = IntegerLane if self.what.integer else Lane
+        kind = lane_kind(self.what)
         lanes = [Shared(kind, self.configuration) for _ in range(self.how.p_n)]
         for index, lane in enumerate(lanes):
             m.submodules[f"lane{index}"] = lane
