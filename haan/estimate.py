@@ -273,7 +273,9 @@ def _digits(width: int, most: int) -> list[int]:
 _MULTIPLIERS = {"MULT18X18D": Multiplier(18, 18, 0), "DSP48E2": Multiplier(27, 18, 9)}
 
 
-def multiplier_counts(configuration: Configuration, multiplier: Multiplier) -> dict[str, int]:
+def multiplier_counts(
+    configuration: Configuration, multiplier: Multiplier = _MULTIPLIERS["MULT18X18D"]
+) -> dict[str, int]:
     """Unit -> multipliers."""
     what, how = configuration.what, configuration.how
     if what.integer:

@@ -126,9 +126,13 @@ class LayerSettings(BaseModel):
     def defaults(configuration: Configuration) -> dict[str, Any]:
         """What a layer of a build has where nothing else is said: its first norm and its first format, which needs a gamma if it is INT8."""
         what = configuration.what
-        given = {"mode": what.norms[0], "n_sub": what.n_sub}
-        given |= {"input_format": what.formats[0], "output_format": what.formats[0]}
-        return given | ({"affine": "gamma"} if what.integer else {})
+        return {
+            "mode": what.norms[0],
+            "n_sub": what.n_sub,
+            "input_format": what.formats[0],
+            "output_format": what.formats[0],
+            "affine": "gamma" if what.integer else "none",
+        }
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> "LayerSettings":
