@@ -319,6 +319,15 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
         assert text in table
 
 
+def test_int8_alone_is_int8_by_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    figures = figures_of(capsys, "--preset", "u280-int8-256x256", "--n", "768")
+    assert (figures.cycles_per_row, figures.limited_by) == (16, "isd_interval")
+    assert (figures.beats_per_row, figures.bytes_per_row) == (3, 768)
+    assert figures.multipliers["row"] == 0
+    assert figures.dsp48e2 == 3 * 256
+    assert figures.mult18x18d == 5 * 256
+
+
 def test_the_default_is_the_longest_row_of_the_first_norm(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
