@@ -102,7 +102,7 @@ class ReceivedRow:
         ratio = p_n // size
         wide = -(-beats // ratio)
         missing = wide * ratio - beats
-        words = np.zeros_like(data, shape=(wide * ratio, size))
+        words: NDArray[Any] = np.zeros_like(data, shape=(wide * ratio, size))
         words[:beats] = data
         return cls(
             words.reshape(wide, p_n),
