@@ -62,9 +62,22 @@ def advised(data, sentence):
             "norms = ['rmsnorm']",
         ),
         (
-            {"what": {"formats": ["int8"]}},
-            ["formats: ['int8']", "lacks FP16"],
-            "formats = ['fp16', 'int8']",
+            {"what": {"formats": ["int8"], "affine": "none"}},
+            ["affine = 'none'", "INT8 results need a gamma"],
+            "affine = 'gamma'",
+        ),
+        *(
+            (
+                {"what": {"formats": ["int8"], name: True, "parameter_format": "fp32"}},
+                [f"{name} = true", "needs FP16 beside INT8"],
+                "formats = ['fp16', 'int8']",
+            )
+            for name in ("one_plus_gamma", "cast_before_gamma", "skipping", "statistics_stream")
+        ),
+        (
+            {"what": {"formats": ["int8"]}, "how": {"accumulator": "window"}},
+            ["accumulator = 'window'", "squares of FP16 numbers", "formats = ['int8']"],
+            "accumulator = 'exact'",
         ),
         (
             {"what": {"formats": ["int8", "fp16", "int8"]}},
@@ -117,6 +130,11 @@ def advised(data, sentence):
         (
             {"how": {"bus_bytes": 16}},
             ["bus_bytes = 16", "p_n = 8 elements, 16 bytes"],
+            "p_n = 16",
+        ),
+        (
+            {"what": {"formats": ["int8"]}, "how": {"bus_bytes": 8}},
+            ["bus_bytes = 8", "p_n = 8 elements, 8 bytes"],
             "p_n = 16",
         ),
         ({"schema": 0}, ["schema = 0", "1"], "schema = 1"),
