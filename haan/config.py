@@ -306,9 +306,11 @@ class Configuration(BaseModel):
                 f"nearest that works: bus_bytes = {nearest}"
             )
         if size >= self.beat_bytes:
+            lanes = 2 * size * 8 // self.what.element.width
+            nearest_bus = f"p_n = {lanes}" if lanes <= 1024 else f"bus_bytes = {size // 2}"
             raise ValueError(
                 f"bus_bytes = {size} is not narrower than p_n = {self.how.p_n} elements, {self.beat_bytes} bytes; "
-                f"nearest that works: p_n = {size if self.what.element is FP16 else 2 * size}"
+                f"nearest that works: {nearest_bus}"
             )
         return self
 

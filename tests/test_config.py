@@ -137,6 +137,11 @@ def advised(data, sentence):
             ["bus_bytes = 8", "p_n = 8 elements, 8 bytes"],
             "p_n = 16",
         ),
+        (
+            {"what": {"formats": ["int8"]}, "how": {"bus_bytes": 1024, "p_n": 1024}},
+            ["bus_bytes = 1024", "p_n = 1024 elements, 1024 bytes"],
+            "bus_bytes = 512",
+        ),
         ({"schema": 0}, ["schema = 0", "1"], "schema = 1"),
     ],
     ids=str,
@@ -194,9 +199,18 @@ WORDS = st.sampled_from(
 NUMBERS = st.one_of(st.integers(-2, 70), st.integers(-1 << 40, 1 << 40))
 VALUES = dict.fromkeys((*INTEGERS, "isd_interval", "segments"), NUMBERS)
 VALUES |= dict.fromkeys(("affine", "parameter_format", "accumulator", "seed", "pipeline"), WORDS)
-VALUES |= dict.fromkeys(
-    ("one_plus_gamma", "cast_before_gamma", "subsampling", "segment_slopes"), st.booleans()
+SWITCHES = (
+    "one_plus_gamma",
+    "cast_before_gamma",
+    "subsampling",
+    "skipping",
+    "statistics_stream",
+    "segment_slopes",
+    "isd_multipliers",
 )
+VALUES |= dict.fromkeys(SWITCHES, st.booleans())
+VALUES |= {"formats": st.lists(st.sampled_from(["fp16", "int8"]), min_size=1, max_size=3)}
+VALUES |= {"bus_bytes": st.sampled_from([2, 3, 4, 8, 512, 1024, 1 << 30])}
 
 
 def half(model):
