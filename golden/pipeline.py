@@ -558,9 +558,8 @@ def _convertible(record: Mapping[str, int], configuration: Configuration, x_scal
     formats = [FORMATS.index(name) for name in configuration.what.formats]
     if not {record["input_format"], record["output_format"]} <= {*formats}:
         return False
-    if record["output_format"] == _INT8 and not (
-        record["gamma"] and not record["cast_before_gamma"]
-    ):
+    cast = record["cast_before_gamma"] and not configuration.what.integer
+    if record["output_format"] == _INT8 and (cast or not record["gamma"]):
         return False
     return record["input_format"] != _INT8 or is_scale(record["x_scale"] or x_scale)
 
@@ -626,7 +625,9 @@ def accepted_settings(
             "eps": _float32(record["eps"]),
             "affine": "+".join(parts) or "none",
             "slot": record["slot"],
-            "cast_before_gamma": bool(record["cast_before_gamma"]),
+            # With INT8 alone it is of no account.
+            "cast_before_gamma": bool(record["cast_before_gamma"])
+            and not configuration.what.integer,
             **(samples if configuration.what.subsampling else {}),
             **(_skipping(record) if configuration.what.skipping else {}),
             **(_formats(record) if configuration.what.int8 else {}),

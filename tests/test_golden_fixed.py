@@ -594,11 +594,13 @@ def test_bad_settings_are_one_null_beat(fields, x_scale):
         ({"x_scale": 0x00800000}, 0x80000000),
         ({"x_scale": 0x7F7FFFFF}, 1),
         ({"y_scale": 0x7FC00000}, ONE),
+        ({"cast_before_gamma": 1}, ONE),
+        ({"skip": 1, "keep_isd": 1, "ratio": 0x7FC00000}, ONE),
     ],
     ids=str,
 )
 def test_settings_at_the_limits_work(fields, x_scale):
-    """The layer's scale goes before the row's; y_scale never matters."""
+    """The layer's scale goes before the row's; y_scale never matters, nor what the build can't do."""
     record = LAYER.record(BUILD) | fields
     out = row_output(replace(of(10), x_scale=x_scale), record, BUILD, GAMMA)
     assert RowFlag.SETTINGS not in out.flags and out.bits.size == N
