@@ -78,7 +78,7 @@ def any_rows(build, random, count):
     return rows
 
 
-def check_any(build, seed, count, simulation=None, **options):
+def check_any(build, seed, count, /, simulation=None, **options):
     random = np.random.default_rng(seed)
     parameters = make_parameters(build, random)
     rows = any_rows(build, random, count)
