@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from haan.config import Configuration
-from haan.golden.bounds import error_bound, error_terms, integer_error, root_error
+from haan.golden.bounds import error_bound, error_terms, fixed_error, integer_error, root_error
 from haan.layer import LayerSettings
 
 SEEDS: dict[str, dict[str, Any]] = {
@@ -76,8 +76,28 @@ def integer_rows() -> list[tuple[str, ...]]:
     return rows
 
 
+def fixed_rows() -> list[tuple[str, ...]]:
+    """The bounds with INT8 alone, before results are rounded: of 127 LSB with an x-hat of 3, and of any that aren't saturated."""
+    rows = []
+    gamma = np.linspace(0.1, 511, 5001)
+    for max_n in (768, 4096, 65536):
+        most = np.minimum(math.sqrt(max_n), 641 / gamma)
+        for mode, distance in (("layernorm", 255), ("rmsnorm", 128)):
+            layer = {"n": 1, "mode": mode, "affine": "gamma+beta"}
+            settings = LayerSettings.from_dict(
+                layer | {"input_format": "int8", "output_format": "int8"}
+            )
+            builds = [build.with_(formats=["int8"], max_n=max_n) for build in BUILDS]
+            bounds = [
+                *(fixed_error(b, settings, 127 / 3, 3.0, 127.0, 3 / distance) for b in builds),
+                *(fixed_error(b, settings, gamma, most, 511.0, most / distance) for b in builds),
+            ]
+            rows.append((str(max_n), mode, *(up(float(bound.max()), 4) for bound in bounds)))
+    return rows
+
+
 def main() -> None:
-    for rows in (seed_rows(), term_rows(), norm_rows(), integer_rows()):
+    for rows in (seed_rows(), term_rows(), norm_rows(), integer_rows(), fixed_rows()):
         for row in rows:
             print("| " + " | ".join(row) + " |")
         print()

@@ -57,7 +57,7 @@ def build_rows() -> Rows:
     for name in presets():
         build = Configuration.preset(name)
         what, how = build.what, build.how
-        numbers = (how.p_d, how.p_n, how.bus, what.id_bits, what.token_bits)
+        numbers = (how.p_d, how.p_n, build.bus, what.id_bits, what.token_bits)
         rows.append((f"`{name}`", *map(str, numbers)))
     return rows
 
@@ -82,17 +82,21 @@ def latency_rows() -> Rows:
     rows = []
     for name in presets():
         build = Configuration.preset(name)
-        figures = [core_latency(build), skipped_latency(build.with_(skipping=True))]
-        figures += [buffer_depth(build), output_depth(build)]
-        rows.append((f"`{name}`", *map(str, figures), *(_times(build, n) for n in LENGTHS)))
+        skipped = "–"
+        if not build.what.integer:
+            skipped = str(skipped_latency(build.with_(skipping=True)))
+        depths = str(buffer_depth(build)), str(output_depth(build))
+        times = (_times(build, n) for n in LENGTHS)
+        rows.append((f"`{name}`", str(core_latency(build)), skipped, *depths, *times))
     return rows
 
 
 def _times(build: Configuration, n: int) -> str:
     if n > build.what.max_n:
         return "–"
-    layer = LayerSettings(n=n, n_sub=min(n, build.what.n_sub or n))
-    beats = -(-n * build.what.element.width // (8 * build.how.bus))
+    given = LayerSettings.defaults(build) | {"n_sub": min(n, build.what.n_sub or n)}
+    layer = LayerSettings(n=n, **given)
+    beats = -(-n * build.what.element.width // (8 * build.bus))
     moves = passages(build, [Packet(beats, layer)] * 20, [True], [True])
     latency = moves[0].out_cycles[-1] - moves[0].in_cycles[0]
     return f"{latency}, {moves[-1].out_cycles[-1] - moves[-2].out_cycles[-1]}"

@@ -34,8 +34,8 @@ class Haan(LiteXModule):
     """
 
     def __init__(self, configuration: Configuration) -> None:
-        what, how = configuration.what, configuration.how
-        data = [("data", 8 * how.bus), ("keep", how.bus)]
+        what = configuration.what
+        data = [("data", 8 * configuration.bus), ("keep", configuration.bus)]
         row = [("layer", what.id_bits), ("token", what.token_bits)]
         self.sink = stream.Endpoint(
             stream.EndpointDescription(data, [*row, ("x_scale", FP32.width)])

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The golden model: `docs/numerics.md` in NumPy, bit for bit, independent of the hardware's description."""
 
-from .bounds import absolute_error, error_bound, integer_error
+from .bounds import absolute_error, error_bound, fixed_error, integer_error
 from .pipeline import (
     Normalized,
     OutputRow,
@@ -31,6 +31,7 @@ __all__ = [
     "acceptable",
     "accepted_settings",
     "error_bound",
+    "fixed_error",
     "integer_error",
     "lsb_error",
     "normalize",

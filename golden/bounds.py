@@ -16,6 +16,7 @@ from ..layer import LayerSettings
 from ..numerics import (
     D_BITS,
     DROPPED_SQUARE_BITS,
+    INTEGER_PARAMETER_FRACTION,
     ISD_BITS,
     SCALED_ISD_EXPONENTS,
     SUBSAMPLED_LSB,
@@ -98,18 +99,8 @@ def error_terms(
         gamma, beta = "gamma" in settings.affine, "beta" in settings.affine
 
     significands = _significands(layernorm, gamma, fp32, cast)
-    root_off = root_error(how)
-    last = 2.0 ** -(VARIANCE_BITS - 1)
-    terms = {
-        "significands": Term(significands, significands),
-        "root": Term(root_off.above * _ULPS, root_off.below * _ULPS),
-        "argument": Term(2.0 ** -(X_FRACTION_BITS + 1) * _ULPS, 0.0),
-        "variance": Term(3.5 / 2 * last * _ULPS, 0.5 / 2 * last * _ULPS),
-    }
     int8_input = settings is not None and settings.int8_input
-    if int8_input:
-        # Two products with the square of the scale lose less than 2^-23 of the variance each; the ISD to 24 bits, that of itself.
-        terms["scale"] = Term(2 / 2 * last * _ULPS, last * _ULPS)
+    terms = {"significands": Term(significands, significands), **_of_root(how, scaled=int8_input)}
     if how.accumulator == "window" and not int8_input:
         share = 2.0 ** (DROPPED_SQUARE_BITS - 48) / variance
         terms["squares"] = Term(_ULPS * _root_of(share), 0.0)
@@ -121,6 +112,21 @@ def error_terms(
         terms["product"] = Term(2 * lost, lost)
         beta_off = 2.0 ** (_RESULT_BITS - numerics.beta_bits) if fp32 else 0.0
         terms["beta"] = Term(beta_off, beta_off)
+    return terms
+
+
+def _of_root(how: How, *, scaled: bool) -> dict[str, Term]:
+    """What the ISD is off before it is rounded to 17 bits, and how; `scaled`: with INT8 input."""
+    root_off = root_error(how)
+    last = 2.0 ** -(VARIANCE_BITS - 1)
+    terms = {
+        "root": Term(root_off.above * _ULPS, root_off.below * _ULPS),
+        "argument": Term(2.0 ** -(X_FRACTION_BITS + 1) * _ULPS, 0.0),
+        "variance": Term(3.5 / 2 * last * _ULPS, 0.5 / 2 * last * _ULPS),
+    }
+    if scaled:
+        # Two products with the square of the scale lose less than 2^-23 of the variance each; the ISD to 24 bits, that of itself.
+        terms["scale"] = Term(2 / 2 * last * _ULPS, last * _ULPS)
     return terms
 
 
@@ -210,4 +216,50 @@ def integer_error(
         error = error + np.abs(beta) * (written + stored) + 2.0 ** (FP16.lsb_exponent - 1)
     # Errors of errors.
     result: NDArray[np.float64] = error * 1.001
+    return result
+
+
+def isd_error(configuration: Configuration) -> float:
+    """Bound of the relative error of an INT8 row's ISD times its scale, as 17 bits."""
+    rounding = 2.0**-ISD_BITS * _ULPS
+    terms = _of_root(configuration.how, scaled=True) | {"rounding": Term(rounding, rounding)}
+    terms["second order"] = _second_order(terms)
+    return max(math.fsum(side) for side in zip(*terms.values(), strict=True)) / _ULPS
+
+
+def fixed_error(
+    configuration: Configuration,
+    settings: LayerSettings,
+    gamma: NDArray[Any] | float,
+    xhat: NDArray[Any] | float,
+    beta: NDArray[Any] | float,
+    isd: NDArray[Any] | float,
+) -> NDArray[np.float64]:
+    """`integer_error` of builds with INT8 alone: bound of the error of results before they are rounded, in LSB. For rows with statistics over
+    all elements, and gamma and beta within ±511.
+
+    gamma, beta : exact, divided by y_scale; xhat : exact; isd : of each row, times the scale. They broadcast.
+    """
+    what, numerics = configuration.what, Numerics(configuration)
+    gamma, xhat, beta, isd = (
+        np.abs(np.asarray(value, dtype=np.float64)) for value in (gamma, xhat, beta, isd)
+    )
+    # |q − mean|: what the rounding of the ISD to fixed point is multiplied by.
+    distance = np.divide(xhat, isd, out=np.zeros(np.broadcast(xhat, isd).shape), where=isd > 0)
+    relative = isd_error(configuration)
+    last = 2.0**-numerics.x_fraction
+    xhat_off = xhat * relative + distance * last / 2
+    if settings.mode == "layernorm":
+        # The mean is cut, and its product with the ISD rounded. That of equal elements is exact.
+        cut = 2.0**-numerics.mean_fraction * (isd * (1 + relative) + last / 2) + last / 2
+        xhat_off = np.where(xhat > 0, xhat_off + cut, 0.0)
+    written = 2.0**-what.parameters.significand_bits
+    # A small FP16 number is off by half of the smallest one; what is stored, by half of its last place.
+    stored = 2.0 ** (FP16.lsb_exponent - 1) + 2.0 ** -(INTEGER_PARAMETER_FRACTION + 1)
+    gamma_off = gamma * written + stored
+    error = (gamma + gamma_off) * xhat_off + xhat * gamma_off
+    if "beta" in settings.affine:
+        error = error + beta * written + stored
+    # Of the float64 numbers themselves.
+    result: NDArray[np.float64] = error * (1 + 1e-9)
     return result

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The HAAN developers
 # SPDX-License-Identifier: Apache-2.0
-"""Rows in, rows out: `normalize` for tensors, `row_output` for packets with faults. Sections 6 to 13 of `docs/numerics.md`."""
+"""Rows in, rows out: `normalize` for tensors, `row_output` for packets with faults. Sections 6 to 14 of `docs/numerics.md`."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,6 +16,7 @@ from ..formats import FP16, INT8
 from ..layer import LayerSettings, float32_bits
 from ..numerics import ISD_BITS, VARIANCE_BITS, Numerics
 from ..scaling import divided
+from . import fixed
 from .fp16 import Bits, Mask
 from .int8 import Scale, as_fp16, is_scale
 from .inverse_sqrt import (
@@ -41,8 +42,8 @@ _ONE = float32_bits(1.0)
 _INT8 = FORMATS.index(INT8.name)
 """INT8 in a layer record."""
 
-Results = Bits | NDArray[np.uint8]
-"""FP16 or INT8 bit patterns."""
+Patterns = Bits | NDArray[np.uint8]
+"""FP16 or INT8 bit patterns. On the way in INT8 numbers are FP16 patterns too, except in builds with INT8 alone."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,9 +60,9 @@ class Normalized:
     """(rows,): inverse standard deviation, 0 in rows without variance, NaN in rows that are all NaN."""
 
     @property
-    def bits(self) -> Results:
+    def bits(self) -> Patterns:
         """Bit patterns of y."""
-        bits: Results = self.y.view(f"u{self.y.itemsize}")
+        bits: Patterns = self.y.view(f"u{self.y.itemsize}")
         return bits
 
 
@@ -69,10 +70,11 @@ class Normalized:
 class ReceivedRow:
     """A packet as it came in, up to the beat with TLAST, its last one."""
 
-    data: Bits
-    """(beats, p_n): FP16 bit patterns; or pairs of INT8 bit patterns, the first in the low half (`halves`)."""
+    data: Patterns
+    """(beats, p_n): uint16, FP16 bit patterns, or pairs of INT8 bit patterns, the first in the low half (`halves`); in builds with INT8 alone
+    uint8, INT8 bit patterns."""
     keep: NDArray[np.bool_]
-    """(beats, 2·p_n): TKEEP, bit 0 first."""
+    """(beats, bytes of data): TKEEP, bit 0 first."""
     tid: Int
     """(beats,): TID; or (beats, narrow beats in one)."""
     token: int = 0
@@ -88,7 +90,7 @@ class ReceivedRow:
     @classmethod
     def collected(
         cls,
-        data: Bits,
+        data: Patterns,
         keep: NDArray[np.bool_],
         tid: Int,
         p_n: int,
@@ -100,16 +102,18 @@ class ReceivedRow:
         ratio = p_n // size
         wide = -(-beats // ratio)
         missing = wide * ratio - beats
+        words: NDArray[Any] = np.zeros_like(data, shape=(wide * ratio, size))
+        words[:beats] = data
         return cls(
-            np.pad(data, ((0, missing), (0, 0))).reshape(wide, p_n),
-            np.pad(keep, ((0, missing), (0, 0))).reshape(wide, 2 * p_n),
+            words.reshape(wide, p_n),
+            np.pad(keep, ((0, missing), (0, 0))).reshape(wide, p_n * data.itemsize),
             np.pad(tid, (0, missing), mode="edge").reshape(wide, ratio),
             token,
             x_scale,
         )
 
     def halves(self) -> "ReceivedRow":
-        """INT8 beats as beats of FP16 numbers: `docs/numerics.md`, section 12."""
+        """INT8 beats beside FP16 ones as beats of FP16 numbers: `docs/numerics.md`, section 12."""
         p_n = self.data.shape[1]
         kept = self.keep.reshape(-1, p_n)
         beats = len(kept) - (not kept[-1].any())
@@ -135,7 +139,7 @@ class Slot:
 class OutputRow:
     """A packet as it goes out."""
 
-    bits: Results
+    bits: Patterns
     """(N,) bit patterns, FP16 or INT8 as the layer's output; (0,) for the null beat of a row with bad settings."""
     flags: RowFlag
     mean: int
@@ -163,7 +167,7 @@ def normalize(
     cast_before_gamma: bool = False,
     one_plus_gamma: bool = False,
     x_scale: ArrayLike | None = None,
-    output_format: Literal["fp16", "int8"] = "fp16",
+    output_format: Literal["fp16", "int8"] | None = None,
     y_scale: float = 1.0,
 ) -> Normalized:
     """What the hardware computes, bit for bit.
@@ -176,13 +180,14 @@ def normalize(
     mode, eps, n_sub, first, stride, cast_before_gamma : see `haan.layer.LayerSettings`; n_sub None: the configuration's
     one_plus_gamma : gamma is an offset from one
     x_scale : with int8: FP32 numbers that the elements of all rows, or (rows,) of each, are to be multiplied by
-    output_format, y_scale : "int8": results are numbers to be multiplied by y_scale. Gamma (without one: 1) and beta are divided by
+    output_format, y_scale : None: "fp16" if the build has it. "int8": results are numbers to be multiplied by y_scale. Gamma (without one: 1) and beta are divided by
         it as a driver does (`haan.scaling.divided`), so they need not be what the parameter format holds.
 
     Raises ConfigurationError for arrays of other shapes or types, and for what the build can't do.
     """
     configuration = Configuration() if configuration is None else configuration
-    bits, int8_input = _rows(x)
+    bits, int8_input = _rows(x, configuration)
+    output_format = output_format or configuration.what.formats[0]
     integers = output_format == INT8.name
     given = {"gamma": integers or gamma is not None, "beta": beta is not None}
     affine = "+".join(name for name, there in given.items() if there)
@@ -213,14 +218,14 @@ def normalize(
 
 
 def normalize_bits(
-    bits: Bits,
+    bits: Patterns,
     settings: LayerSettings,
     configuration: Configuration,
     affine: Affine,
     present: Mask | None = None,
     scale: Scale | None = None,
-) -> tuple[Results, NDArray[np.uint16], Float, Float]:
-    """`normalize` on FP16 bit patterns (rows, N), with settings and parameters already checked.
+) -> tuple[Patterns, NDArray[np.uint16], Float, Float]:
+    """`normalize` on bit patterns (rows, N), with settings and parameters already checked.
 
     `present` (rows, N) says which elements are there; a missing element is NaN, a missing sampled one makes its row NaN.
     `scale` (rows,) is that of INT8 input, whose numbers the patterns are.
@@ -240,7 +245,7 @@ class RowStatistics:
 
     s1: Integers
     """Sums of the sampled elements, in units of 2^-24."""
-    constants: RowConstants
+    constants: RowConstants | fixed.RowConstants
     root: Root
     """The ISD."""
     scale: Scale | None
@@ -256,7 +261,7 @@ class RowStatistics:
 
 
 def row_statistics(
-    bits: Bits,
+    bits: Patterns,
     settings: LayerSettings,
     configuration: Configuration,
     present: Mask | None = None,
@@ -270,29 +275,47 @@ def row_statistics(
     nonfinite = np.empty(len(bits), dtype=np.bool_)
     for part in _parts(bits):
         there = None if mask is None else mask[part]
-        s1[part], s2[part], nonfinite[part] = sums(bits[part, sampled], there, configuration)
+        s1[part], s2[part], nonfinite[part] = _sums(bits[part, sampled], there, configuration)
     constants, root, mean, zero = row_constants(s1, s2, settings, configuration, scale)
     void = nonfinite.copy() if mask is None else nonfinite | ~mask.all(axis=1)
     return RowStatistics(s1, constants, root, scale, mean, nonfinite, zero, void)
 
 
+def _sums(
+    bits: Patterns, mask: Mask | None, configuration: Configuration
+) -> tuple[Integers, Integers, Mask]:
+    if configuration.what.integer:
+        return fixed.sums(bits.view(np.uint8), mask)
+    return sums(bits.view(np.uint16), mask, configuration)
+
+
 def row_results(
-    bits: Bits,
+    bits: Patterns,
     rows: RowStatistics,
     settings: LayerSettings,
     configuration: Configuration,
     affine: Affine,
     present: Mask | None = None,
-) -> tuple[Results, NDArray[np.uint16]]:
-    """Results (rows, N) and flags (rows,) of rows whose statistics are known; parameters as for `normalize_bits`."""
+) -> tuple[Patterns, NDArray[np.uint16]]:
+    """Patterns (rows, N) and flags (rows,) of rows whose statistics are known; parameters as for `normalize_bits`."""
     int8 = settings.int8_output
     y = np.empty(bits.shape, dtype=np.uint8 if int8 else np.uint16)
     overflow = np.empty(len(bits), dtype=np.bool_)
     for part in _parts(bits):
         constants = rows.constants.part(part)
-        y[part], beyond = lane(
-            bits[part], constants, affine, configuration, settings.cast_before_gamma, int8
-        )
+        if isinstance(constants, fixed.RowConstants):
+            y[part], beyond = fixed.lane(
+                bits[part].view(np.uint8), constants, affine, configuration
+            )
+        else:
+            y[part], beyond = lane(
+                bits[part].view(np.uint16),
+                constants,
+                affine,
+                configuration,
+                settings.cast_before_gamma,
+                int8,
+            )
         if present is not None:
             y[part][~present[part]] = nothing(int8)
             beyond &= present[part]
@@ -306,7 +329,7 @@ def row_results(
     return y, flags.astype(np.uint16)
 
 
-def _parts(bits: Bits) -> Iterator[slice]:
+def _parts(bits: Patterns) -> Iterator[slice]:
     """Rows that are worked on together."""
     rows, n = bits.shape
     step = max(1, _BLOCK // n)
@@ -319,7 +342,7 @@ def row_constants(
     settings: LayerSettings,
     configuration: Configuration,
     scale: Scale | None = None,
-) -> tuple[RowConstants, Root, Float, Mask]:
+) -> tuple[RowConstants | fixed.RowConstants, Root, Float, Mask]:
     """From sums of rows to what the lanes need, the ISD, the mean as a number, and whether var + eps is 0; (rows,) each."""
     layernorm = settings.mode == "layernorm"
     v = scaled_variance(s1, s2, settings.samples, layernorm)
@@ -329,6 +352,12 @@ def row_constants(
     root = inverse_root(x, k, configuration.how)
     root = Root(np.where(zero, 0, root.significand), root.exponent)
     isd, isd_exponent = rounded(*root) if scale is None else scaled(root, scale)
+    if configuration.what.integer:
+        assert scale is not None
+        mean = fixed.row_mean(s1, settings, configuration)
+        values = np.ldexp(mean.astype(np.float64), -Numerics(configuration).mean_fraction)
+        fixed_constants = fixed.row_constants(mean, isd, isd_exponent, configuration)
+        return fixed_constants, root, values * scale.value(), zero
     lsb = window_lsb(k, settings, configuration)
     means = window_mean(s1, settings.samples, lsb) if layernorm else [0] * len(k)
     window = (1 << Numerics(configuration).window) - 1
@@ -412,7 +441,7 @@ class _EqualRows:
 
     layer: LayerSettings
     affine: Affine
-    bits: Bits
+    bits: Patterns
     """(rows, N)"""
     present: Mask
     """(rows, N)"""
@@ -433,11 +462,12 @@ class _EqualRows:
         )
         scale = None
         if layer.int8_input:
-            rows = [row.halves() for row in rows]
+            if configuration.what.mixed:
+                rows = [row.halves() for row in rows]
             fixed = None if layer.x_scale is None else float32_bits(layer.x_scale)
             scales = [row.x_scale if fixed is None else fixed for row in rows]
             scale = Scale.of(np.array(scales, dtype=np.uint32))
-        bits = np.zeros((len(rows), layer.n), dtype=np.uint16)
+        bits = np.zeros((len(rows), layer.n), dtype=rows[0].data.dtype)
         present = np.empty(bits.shape, dtype=np.bool_)
         faults = np.empty(len(rows), dtype=np.uint16)
         for index, row in enumerate(rows):
@@ -465,6 +495,7 @@ class _EqualRows:
             np.array([isd.significand << VARIANCE_BITS - ISD_BITS]), np.array([isd.exponent])
         )
         lanes = isd if rows.scale is None else scaled(root, rows.scale.part(here))
+        assert isinstance(rows.constants, RowConstants), "INT8 alone predicts nothing"
         rows.root.significand[here], rows.root.exponent[here] = root
         rows.constants.isd[here], rows.constants.isd_exponent[here] = lanes
         rows.zero[at] = False
@@ -518,17 +549,17 @@ def acceptable(
         and (eps < 0x7F800000 or eps == 0x80000000)
         and (not configuration.what.subsampling or (n_sub >= 1 and last < n))
         and (not configuration.what.skipping or not record["skip"] or _predictable(record))
-        and (not configuration.what.int8 or _convertible(record, x_scale))
+        and (not configuration.what.int8 or _convertible(record, configuration, x_scale))
     )
 
 
-def _convertible(record: Mapping[str, int], x_scale: int) -> bool:
+def _convertible(record: Mapping[str, int], configuration: Configuration, x_scale: int) -> bool:
     """Whether rows of a layer record can have its formats."""
-    if max(record["input_format"], record["output_format"]) >= len(FORMATS):
+    formats = [FORMATS.index(name) for name in configuration.what.formats]
+    if not {record["input_format"], record["output_format"]} <= {*formats}:
         return False
-    if record["output_format"] == _INT8 and not (
-        record["gamma"] and not record["cast_before_gamma"]
-    ):
+    cast = record["cast_before_gamma"] and not configuration.what.integer
+    if record["output_format"] == _INT8 and (cast or not record["gamma"]):
         return False
     return record["input_format"] != _INT8 or is_scale(record["x_scale"] or x_scale)
 
@@ -546,8 +577,9 @@ def _predictable(record: Mapping[str, int]) -> bool:
 def packet_faults(row: ReceivedRow, n: int) -> tuple[RowFlag, Mask]:
     """(SHORT, LONG, KEEP and ID of a packet for a row of n elements, which of these are there)."""
     beats, p_n = row.data.shape
+    octets = row.keep.shape[1] // p_n
     end = -(-n // p_n) - 1
-    whole = row.keep.reshape(beats, p_n, 2).all(axis=2)
+    whole = row.keep.reshape(beats, p_n, octets).all(axis=2)
     present = np.zeros(n, dtype=np.bool_)
     received = whole.reshape(-1)[:n]
     present[: received.size] = received
@@ -557,20 +589,20 @@ def packet_faults(row: ReceivedRow, n: int) -> tuple[RowFlag, Mask]:
     faults = RowFlag(0)
     if beats - 1 < end or (beats - 1 == end and not present[end * p_n :].all()):
         faults |= RowFlag.SHORT
-    if beats - 1 > end or (beats - 1 == end and row.keep[end, 2 * (n - end * p_n) :].any()):
+    if beats - 1 > end or (beats - 1 == end and row.keep[end, octets * (n - end * p_n) :].any()):
         faults |= RowFlag.LONG
     without_last = row.keep[: beats - 1][upto]
-    if not without_last.all() or (last_in_row and not _is_run(row.keep[-1])):
+    if not without_last.all() or (last_in_row and not _is_run(row.keep[-1], octets)):
         faults |= RowFlag.KEEP
     if (row.tid[upto] != row.tid.flat[0]).any():
         faults |= RowFlag.ID
     return faults, present
 
 
-def _is_run(keep: NDArray[np.bool_]) -> bool:
-    """Whether TKEEP is a run of whole elements from element 0 (or none)."""
+def _is_run(keep: NDArray[np.bool_], octets: int) -> bool:
+    """Whether TKEEP is a run of whole elements, of so many bytes each, from element 0 (or none)."""
     count = int(keep.sum())
-    return count % 2 == 0 and bool(keep[:count].all())
+    return count % octets == 0 and bool(keep[:count].all())
 
 
 def accepted_settings(
@@ -593,7 +625,9 @@ def accepted_settings(
             "eps": _float32(record["eps"]),
             "affine": "+".join(parts) or "none",
             "slot": record["slot"],
-            "cast_before_gamma": bool(record["cast_before_gamma"]),
+            # With INT8 alone it is of no account.
+            "cast_before_gamma": bool(record["cast_before_gamma"])
+            and not configuration.what.integer,
             **(samples if configuration.what.subsampling else {}),
             **(_skipping(record) if configuration.what.skipping else {}),
             **(_formats(record) if configuration.what.int8 else {}),
@@ -639,8 +673,8 @@ def _used(array: NDArray[Any] | None, name: str, layer: LayerSettings) -> NDArra
     return array[: layer.n]
 
 
-def _rows(x: NDArray[Any]) -> tuple[Bits, bool]:
-    """FP16 bit patterns (rows, N), and whether they came as INT8."""
+def _rows(x: NDArray[Any], configuration: Configuration) -> tuple[Patterns, bool]:
+    """Bit patterns (rows, N), and whether they came as INT8."""
     array = np.asarray(x)
     if array.dtype not in (np.float16, np.uint16, np.int8):
         raise ConfigurationError(
@@ -651,7 +685,9 @@ def _rows(x: NDArray[Any]) -> tuple[Bits, bool]:
             f"x has shape {array.shape}; allowed are (rows, N) and (N,), N ≥ 1"
         )
     array = np.ascontiguousarray(np.atleast_2d(array))
-    return (as_fp16(array), True) if array.dtype == np.int8 else (array.view(np.uint16), False)
+    if array.dtype != np.int8:
+        return array.view(np.uint16), False
+    return array.view(np.uint8) if configuration.what.integer else as_fp16(array), True
 
 
 def _scale(x_scale: ArrayLike | None, rows: int, int8_input: bool) -> Scale | None:
@@ -694,6 +730,8 @@ def _parameters(
         None if array is None else _parameter(name, array, n, configuration)
         for name, array in (("gamma", gamma), ("beta", beta))
     )
+    if configuration.what.integer:
+        return fixed.stored(gamma, beta)
     return Affine.stored(gamma, beta, configuration, one_plus_gamma)
 
 

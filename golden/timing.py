@@ -47,7 +47,7 @@ class Packet:
     predicted: bool = False
     """Its ISD is predicted or held (`OutputRow.predicted`)."""
     inside: int | None = None
-    """Beats that INT8 input is inside (`ReceivedRow.halves`), even if the row is refused; None: it isn't INT8."""
+    """Beats that INT8 input beside FP16 is inside (`ReceivedRow.halves`), even if the row is refused; None: it isn't that."""
 
     def __post_init__(self) -> None:
         if self.settings is not None:
@@ -197,7 +197,7 @@ class _Core:
         self.told = _Level(STATISTICS_STREAM_DEPTH - 2, 2, 2)
         self.feeds, self.results, self.statistics = _Queue(), _Queue(), _Queue()
         self.orders, self.windows, self.ends, self.choices = (_Queue(late=True) for _ in range(4))
-        self.ratio = self.how.beat_bytes // self.how.bus
+        self.ratio = configuration.beat_bytes // configuration.bus
         self.collected = self.accepted = self.seen = self.seen_before = self.taken = _NEVER
         self.left = _NEVER
         self.start = start
@@ -269,7 +269,7 @@ class _Core:
             return _Row(null=True, feeds=[0], complete=0, gives=[1])
         p_n, n = self.how.p_n, settings.n
         # Elements of a beat of the bus, and of what leaves together.
-        parts = 2 if settings.int8_output else 1
+        parts = 2 if settings.int8_output and self.what.mixed else 1
         size, wide = parts * p_n // self.ratio, parts * p_n
         stride = settings.stride
         group = self.how.p_d * min(stride, p_n // self.how.p_d)
@@ -356,7 +356,7 @@ class _Core:
         leaves = self.results.enter(cycle + self.through_lanes)
         cycles: list[int] = []
         if count == 0:
-            # The first of two INT8 beats: it waits for the second one.
+            # The first of two INT8 beats beside FP16: it waits for the second one.
             pass
         elif self.ratio > 1:
             leaves = max(leaves, self.left)

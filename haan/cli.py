@@ -136,14 +136,9 @@ def estimate_(
     Example: `haan estimate --preset ecp5 --n 576`
     """
     configuration = _configuration(config, preset)
-    what = configuration.what
-    settings = LayerSettings.from_dict(
-        {
-            "mode": what.norms[0] if mode is None else mode,
-            "n": what.max_n if n is None else n,
-            "n_sub": what.n_sub if n_sub is None else n_sub,
-        }
-    )
+    given = {"mode": mode, "n": configuration.what.max_n if n is None else n, "n_sub": n_sub}
+    given = {name: value for name, value in given.items() if value is not None}
+    settings = LayerSettings.from_dict(LayerSettings.defaults(configuration) | given)
     figures = estimate.estimate(configuration, settings, mhz)
     if json_:
         _print_json(asdict(figures))

@@ -20,8 +20,9 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic_core import ErrorDetails
 
-from .formats import FP16, FP32, INT8, FloatFormat
+from .formats import FP16, FP32, INT8, FloatFormat, IntegerFormat
 from .pipeline import PIPELINES
+from .products import Products
 
 SCHEMA = 1
 """The newest schema that this version reads."""
@@ -44,7 +45,8 @@ class What(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     formats: Annotated[tuple[Literal["fp16", "int8"], ...], Field(min_length=1)] = ("fp16",)
-    """Formats that a row may have on the way in and on the way out: FP16, or INT8 beside it."""
+    """Formats that a row may have on the way in and on the way out: FP16, INT8, or either. Builds with INT8 alone have lanes in fixed point, a
+    fourth of the area."""
     norms: Annotated[tuple[Literal["layernorm", "rmsnorm"], ...], Field(min_length=1)] = (
         "layernorm",
         "rmsnorm",
@@ -80,15 +82,11 @@ class What(BaseModel):
 
     @field_validator("formats")
     @classmethod
-    def _beside_fp16(cls, formats: tuple[str, ...]) -> tuple[str, ...]:
+    def _ordered(cls, formats: tuple[str, ...]) -> tuple[str, ...]:
         ordered = [name for name in FORMATS if name in formats]
         if len(ordered) != len(formats):
             raise ValueError(
                 f"{list(formats)} names a format twice; nearest that works: formats = {ordered}"
-            )
-        if FP16.name not in formats:
-            raise ValueError(
-                f"{list(formats)} lacks FP16, which the data path is made for; nearest that works: formats = {[FP16.name, *ordered]}"
             )
         # In one order: equal hardware has equal digests.
         return tuple(ordered)
@@ -118,6 +116,8 @@ class What(BaseModel):
             raise ValueError(
                 "cast_before_gamma = true needs a gamma, but affine = 'none'; nearest that works: affine = 'gamma'"
             )
+        if self.integer:
+            self._check_integer()
         if self.anchors & (self.anchors - 1):
             nearest = _nearest_power_of_two(self.anchors, 1, 256)
             raise ValueError(
@@ -137,6 +137,18 @@ class What(BaseModel):
                 f"n_sub = {self.n_sub} exceeds max_n = {self.max_n}; nearest that works: n_sub = {self.max_n}"
             )
         return self
+
+    def _check_integer(self) -> None:
+        """What builds with INT8 alone can't do."""
+        if self.affine == "none":
+            raise ValueError(
+                "affine = 'none', but INT8 results need a gamma, which their scale is put into; nearest that works: affine = 'gamma'"
+            )
+        for name in ("one_plus_gamma", "cast_before_gamma", "skipping", "statistics_stream"):
+            if getattr(self, name):
+                raise ValueError(
+                    f"{name} = true needs FP16 beside INT8; nearest that works: formats = {list(FORMATS)}"
+                )
 
     @property
     def layernorm(self) -> bool:
@@ -159,14 +171,24 @@ class What(BaseModel):
         return FP32 if self.parameter_format == "fp32" else FP16
 
     @property
-    def element(self) -> FloatFormat:
-        """The widest format of input and output."""
-        return FP16
+    def element(self) -> FloatFormat | IntegerFormat:
+        """The format of the elements inside: the widest one."""
+        return INT8 if self.integer else FP16
 
     @property
     def int8(self) -> bool:
         """Whether rows may be INT8."""
         return INT8.name in self.formats
+
+    @property
+    def integer(self) -> bool:
+        """Whether all rows are INT8."""
+        return self.formats == (INT8.name,)
+
+    @property
+    def mixed(self) -> bool:
+        """Whether a row may be FP16 or INT8."""
+        return self.int8 and not self.integer
 
     @property
     def id_bits(self) -> int:
@@ -208,6 +230,8 @@ class How(BaseModel):
     newton_steps: Annotated[int, Field(ge=0, le=3)] = 1
     isd_interval: Annotated[int, Field(ge=1, le=64)] = 1
     """Cycles between rows that the path from the sums to the ISD needs: its multipliers are shared over as many cycles."""
+    isd_multipliers: bool = True
+    """False: that path has no multipliers, its products are added up over the cycles of `isd_interval`."""
     pipeline: Literal["balanced", "short"] = "balanced"
     """Where registers stand: `balanced` for 100 MHz on an ECP5, `short` for fewer cycles at a lower clock."""
     bus_bytes: Annotated[int, Field(ge=2, le=1024)] | None = None
@@ -237,34 +261,17 @@ class How(BaseModel):
                 f"isd_interval = {self.isd_interval} is neither 1 nor 16 to 64: fewer cycles save no multiplier worth its "
                 f"control; nearest that works: isd_interval = {1 if self.isd_interval < 9 else 16}"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _bus(self) -> Self:
-        if self.bus_bytes is None:
-            return self
-        if self.bus_bytes & (self.bus_bytes - 1):
-            nearest = _nearest_power_of_two(self.bus_bytes, 2, 1024)
+        if self.isd_interval == 1 and not self.isd_multipliers:
             raise ValueError(
-                f"bus_bytes = {self.bus_bytes} is not a power of two, so it does not divide p_n elements; "
-                f"nearest that works: bus_bytes = {nearest}"
-            )
-        if self.bus_bytes >= self.beat_bytes:
-            raise ValueError(
-                f"bus_bytes = {self.bus_bytes} is not narrower than p_n = {self.p_n} elements, {self.beat_bytes} bytes; "
-                f"nearest that works: p_n = {self.bus_bytes}"
+                "isd_multipliers = false adds products up over the cycles of isd_interval, which is 1; "
+                "nearest that works: isd_interval = 16"
             )
         return self
 
     @property
-    def beat_bytes(self) -> int:
-        """Bytes of a beat inside: p_n elements."""
-        return FP16.width // 8 * self.p_n
-
-    @property
-    def bus(self) -> int:
-        """Bytes of a beat outside."""
-        return self.bus_bytes or self.beat_bytes
+    def products(self) -> Products:
+        """How the products from the sums of a row to its ISD are made."""
+        return Products(self.isd_interval, self.isd_multipliers)
 
     @property
     def cuts(self) -> frozenset[str]:
@@ -286,6 +293,45 @@ class Configuration(BaseModel):
     @classmethod
     def _known_schema(cls, value: Any) -> Any:
         return require_known_schema(value)
+
+    @model_validator(mode="after")
+    def _bus(self) -> Self:
+        size = self.how.bus_bytes
+        if size is None:
+            return self
+        if size & (size - 1):
+            nearest = _nearest_power_of_two(size, 2, 1024)
+            raise ValueError(
+                f"bus_bytes = {size} is not a power of two, so it does not divide p_n elements; "
+                f"nearest that works: bus_bytes = {nearest}"
+            )
+        if size >= self.beat_bytes:
+            lanes = 2 * size * 8 // self.what.element.width
+            nearest_bus = f"p_n = {lanes}" if lanes <= 1024 else f"bus_bytes = {size // 2}"
+            raise ValueError(
+                f"bus_bytes = {size} is not narrower than p_n = {self.how.p_n} elements, {self.beat_bytes} bytes; "
+                f"nearest that works: {nearest_bus}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _accumulator(self) -> Self:
+        if self.what.integer and self.how.accumulator != "exact":
+            raise ValueError(
+                f"accumulator = {self.how.accumulator!r} shortens the squares of FP16 numbers, but formats = {list(self.what.formats)}; "
+                "nearest that works: accumulator = 'exact'"
+            )
+        return self
+
+    @property
+    def beat_bytes(self) -> int:
+        """Bytes of a beat inside: p_n elements."""
+        return self.what.element.width // 8 * self.how.p_n
+
+    @property
+    def bus(self) -> int:
+        """Bytes of a beat outside."""
+        return self.how.bus_bytes or self.beat_bytes
 
     @classmethod
     def from_dict(cls, data: dict[str, Any], origin: str = "configuration") -> "Configuration":

@@ -12,8 +12,15 @@ from .golden import Packet, passages
 from .latency import row_products
 from .layer import LayerSettings
 from .layout import Memory, memories
-from .numerics import D_BITS, ISD_BITS, VARIANCE_BITS, Numerics
-from .products import operand_widths
+from .numerics import (
+    D_BITS,
+    INTEGER_ISD_BITS,
+    INTEGER_PARAMETER_BITS,
+    ISD_BITS,
+    VARIANCE_BITS,
+    Numerics,
+)
+from .products import Products
 
 BlockShape = tuple[int, int]
 """Bits of a word, words."""
@@ -21,7 +28,7 @@ BlockShape = tuple[int, int]
 DP16KD: list[BlockShape] = [(36, 512), (18, 1024), (9, 2048), (4, 4096), (2, 8192), (1, 16384)]
 """Shapes of ECP5's block RAM with a write and a read port, and of half of UltraScale+'s RAMB36."""
 SQUARE_BITS = 14
-"""Operands of a statistics lane's multiplier: a significand, shifted by up to three places."""
+"""Operands of a statistics lane's multiplier: a significand, shifted by up to three places; with INT8 alone the element."""
 
 
 def blocks(memory: Memory, shapes: list[BlockShape]) -> int:
@@ -105,7 +112,8 @@ def estimate(configuration: Configuration, settings: LayerSettings, mhz: float =
         raise ConfigurationError(f"mhz = {mhz}: a clock is a positive number of MHz")
     found = [MemoryEstimate.of(memory) for memory in memories(configuration)]
     multipliers = {
-        family: multiplier_counts(configuration, least) for family, least in _FAMILIES.items()
+        kind: multiplier_counts(configuration, multiplier)
+        for kind, multiplier in _MULTIPLIERS.items()
     }
     cycles, latency = interval(configuration, settings), row_latency(configuration, settings)
     octets = _octets(settings, settings.input_format)
@@ -154,7 +162,7 @@ def _octets(settings: LayerSettings, element: str) -> int:
 
 
 def _bus_beats(configuration: Configuration, octets: int) -> int:
-    return -(-octets // configuration.how.bus)
+    return -(-octets // configuration.bus)
 
 
 def feed_cycles(configuration: Configuration, settings: LayerSettings) -> int:
@@ -202,7 +210,11 @@ def row_latency(
     """From the transfer of a row's first beat to that of its result's last one, from idle."""
     if skipped:
         settings = settings.model_copy(update={"skip": True, "keep_isd": False})
-    inside = _beats(configuration, settings.n) if settings.int8_input else None
+    inside = (
+        _beats(configuration, settings.n)
+        if settings.int8_input and configuration.what.mixed
+        else None
+    )
     beats = _bus_beats(configuration, _octets(settings, settings.input_format))
     row = Packet(beats, settings, predicted=skipped, inside=inside)
     (passage,) = passages(configuration, [row], [True], [True])
@@ -235,32 +247,65 @@ def _for_rows(configuration: Configuration, n: int) -> Configuration:
 
 # Multipliers
 
-_FAMILIES = {"MULT18X18D": 0, "DSP48E2": 9}
-"""Kind -> the least width of a product for which a tool takes one; a product with a single bit is none."""
+
+@dataclass(frozen=True)
+class Multiplier:
+    """A kind of multiplier."""
+
+    a_bits: int
+    """Of its wider operand, signed."""
+    b_bits: int
+    least: int
+    """The least width of a product for which a tool takes one; a product with a single bit is none."""
+
+    def parts(self, a_bits: int, b_bits: int) -> list[tuple[int, int]]:
+        """Widths of the operands of those that a product of signed ones takes; b is not the wider one."""
+        return [(a, b) for a in _digits(a_bits, self.a_bits) for b in _digits(b_bits, self.b_bits)]
 
 
-def multiplier_counts(configuration: Configuration, least: int = 0) -> dict[str, int]:
-    """Unit -> multipliers, for products that are at least so many bits wide."""
+def _digits(width: int, most: int) -> list[int]:
+    """Widths of the digits of a signed operand: a bit of the lower ones is lost to the sign."""
+    if width <= most:
+        return [width]
+    return [most, *_digits(width - most + 1, most)]
+
+
+_MULTIPLIERS = {"MULT18X18D": Multiplier(18, 18, 0), "DSP48E2": Multiplier(27, 18, 9)}
+
+
+def multiplier_counts(
+    configuration: Configuration, multiplier: Multiplier = _MULTIPLIERS["MULT18X18D"]
+) -> dict[str, int]:
+    """Unit -> multipliers."""
     what, how = configuration.what, configuration.how
-    lane = [(D_BITS, ISD_BITS)]
-    lane += [(D_BITS, Numerics(configuration).gamma_bits)] * what.gamma
+    if what.integer:
+        # The ISD is unsigned; x-hat has a place for -2^25 and one for 2^25.
+        products = [(INTEGER_ISD_BITS + 1, INT8.width)]
+        products.append((INTEGER_ISD_BITS + 2, INTEGER_PARAMETER_BITS))
+        lane = [part for product in products for part in multiplier.parts(*product)]
+        square = INT8.width
+    else:
+        # None is wider than a multiplier of either kind.
+        lane = [(D_BITS, ISD_BITS)]
+        lane += [(D_BITS, Numerics(configuration).gamma_bits)] * what.gamma
+        square = SQUARE_BITS
     row = [
         widths
         for a_bits, b_bits in row_products(configuration)
-        for widths in operand_widths(a_bits, b_bits, how.isd_interval)
+        for widths in how.products.operand_widths(a_bits, b_bits)
     ]
     units: dict[str, list[tuple[int, int]]] = {
         "normalization": lane * how.p_n,
-        "statistics": [(SQUARE_BITS, SQUARE_BITS)] * how.p_d,
+        "statistics": [(square, square)] * how.p_d,
         "row": row,
     }
     if what.skipping:
         units["prediction"] = [(ISD_BITS, FP32.significand_bits // 2)] * 2
         if what.int8:
             # Rows that are predicted may follow each other at once: nothing is shared.
-            units["prediction"] += operand_widths(VARIANCE_BITS, VARIANCE_BITS, 1)
+            units["prediction"] += Products().operand_widths(VARIANCE_BITS, VARIANCE_BITS)
     return {
-        unit: sum(min(a, b) > 1 and a + b >= least for a, b in widths)
+        unit: sum(min(a, b) > 1 and a + b >= multiplier.least for a, b in widths)
         for unit, widths in units.items()
     }
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from .config import Configuration, How, What
 from .numerics import (
     FACTOR_FRACTION_BITS,
+    INTEGER_ISD_BITS,
     RESIDUAL_FRACTION_BITS,
     T_FRACTION_BITS,
     VARIANCE_BITS,
@@ -17,7 +18,6 @@ from .numerics import (
     clog2,
 )
 from .pipeline import lane_cuts
-from .products import is_serial, is_summed, serial_latency
 from .seeds import ESTIMATE_BITS
 
 
@@ -27,21 +27,27 @@ def _registers(configuration: Configuration, cuts: Iterable[str]) -> int:
 
 def _product(configuration: Configuration, a_bits: int, b_bits: int) -> int:
     """Latency of `hdl.arithmetic.multiply`."""
-    interval = configuration.how.isd_interval
-    if is_serial(a_bits, b_bits, interval):
-        return serial_latency(a_bits, b_bits, interval)
-    spread = ["spread_products"] * is_summed(a_bits, b_bits, interval)
+    products = configuration.how.products
+    if products.is_serial(a_bits, b_bits):
+        return products.serial_latency(a_bits, b_bits)
+    spread = ["spread_products"] * products.is_summed(a_bits, b_bits)
     return _registers(configuration, ["products", *spread])
 
 
 def _lane(configuration: Configuration) -> tuple[str, ...]:
     what = configuration.what
-    return lane_cuts(layernorm=what.layernorm, gamma=what.gamma, beta=what.beta, int8=what.int8)
+    return lane_cuts(
+        layernorm=what.layernorm,
+        gamma=what.gamma,
+        beta=what.beta,
+        int8=what.int8,
+        integer=what.integer,
+    )
 
 
 def _whole_product(configuration: Configuration, a_bits: int, b_bits: int) -> int:
     """Latency of `hdl.arithmetic.product`."""
-    summed = is_summed(a_bits, b_bits, configuration.how.isd_interval)
+    summed = configuration.how.products.is_summed(a_bits, b_bits)
     total = _registers(configuration, ["total"] * summed)
     return _product(configuration, a_bits, b_bits) + total
 
@@ -63,12 +69,21 @@ OPERANDS = {
     "int8": "denormalize",
 }
 """The cut before which a lane's operand is used."""
+INTEGER_OPERANDS = {
+    "isd": "operands",
+    "mean": "center",
+    "gamma": "gamma",
+    "beta": "add_beta",
+    "nan": "pack",
+}
+"""The same in builds with INT8 alone."""
 
 
 def operand_time(configuration: Configuration, operand: str) -> int:
     """When a lane needs an operand, from the element's arrival."""
     cuts = _lane(configuration)
-    return _registers(configuration, cuts[: cuts.index(OPERANDS[operand])])
+    operands = INTEGER_OPERANDS if configuration.what.integer else OPERANDS
+    return _registers(configuration, cuts[: cuts.index(operands[operand])])
 
 
 def statistics_latency(configuration: Configuration) -> int:
@@ -142,7 +157,15 @@ def row_products(configuration: Configuration) -> list[tuple[int, int]]:
         ]
     if configuration.what.int8:
         products += [(VARIANCE_BITS, VARIANCE_BITS)] * 3
+    if configuration.what.integer and configuration.what.layernorm:
+        products.append(mean_product(configuration))
     return products + [pair for step in newton_steps(configuration.how) for pair in step.products]
+
+
+def mean_product(configuration: Configuration) -> tuple[int, int]:
+    """Widths of mean and ISD, which are multiplied in builds with INT8 alone."""
+    numerics = Numerics(configuration)
+    return numerics.z_bits + 1 + numerics.mean_fraction, INTEGER_ISD_BITS
 
 
 def scaling_latency(configuration: Configuration) -> int:
@@ -150,7 +173,8 @@ def scaling_latency(configuration: Configuration) -> int:
     if not configuration.what.int8:
         return 0
     product = _whole_product(configuration, VARIANCE_BITS, VARIANCE_BITS)
-    return product + _registers(configuration, ["scale_isd"])
+    fixed = ["fix_isd"] * configuration.what.integer
+    return product + _registers(configuration, ["scale_isd", *fixed])
 
 
 def prediction_delay(configuration: Configuration) -> int:
@@ -190,7 +214,12 @@ class RowTimes:
         """Window and zero_variance."""
         self.mean = variance
         """Mean in the window."""
-        if configuration.what.layernorm:
+        if configuration.what.integer:
+            if configuration.what.layernorm:
+                product = _product(configuration, *mean_product(configuration))
+                cuts = ["carry_save", "total", "window_mean"]
+                self.mean = self.scale + product + _registers(configuration, cuts)
+        elif configuration.what.layernorm:
             self.window = variance + _registers(configuration, ["locate_window"])
             mean = start + _registers(configuration, ["carry_save", "total", "align_mean"])
             mean += _product(

@@ -122,6 +122,18 @@ class LayerSettings(BaseModel):
         """Elements that enter the statistics (N_sub)."""
         return self.n if self.n_sub is None else self.n_sub
 
+    @staticmethod
+    def defaults(configuration: Configuration) -> dict[str, Any]:
+        """What a layer of a build has where nothing else is said: its first norm and its first format, which needs a gamma if it is INT8."""
+        what = configuration.what
+        return {
+            "mode": what.norms[0],
+            "n_sub": what.n_sub,
+            "input_format": what.formats[0],
+            "output_format": what.formats[0],
+            "affine": "gamma" if what.integer else "none",
+        }
+
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> "LayerSettings":
         try:

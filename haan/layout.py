@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from .config import Configuration, What
 from .flags import COMMON_BITS, RowFlag
-from .formats import FP16, FP32
+from .formats import FP32
 from .latency import (
     STATISTICS_STREAM_DEPTH,
     buffer_depth,
@@ -19,6 +19,8 @@ from .latency import (
 )
 from .layer import record_layout
 from .numerics import (
+    INTEGER_ISD_BITS,
+    INTEGER_PARAMETER_BITS,
     ISD_BITS,
     KEPT_EXPONENT_BITS,
     PREDICTED_EXPONENT_BITS,
@@ -60,15 +62,20 @@ def statistics_settings(configuration: Configuration) -> Fields:
         name: width for name, width in row_settings(configuration).items() if name not in later
     }
     fields |= {"subsampled": 1} if configuration.what.subsampling else {}
-    fields |= {"int8": 1} if configuration.what.int8 else {}
+    fields |= {"int8": 1} if configuration.what.mixed else {}
     return fields | ({"predicted": 1} if configuration.what.skipping else {})
+
+
+def stored_bits(what: What) -> int:
+    """An element in the row buffer. INT8 has no NaN to tell a missing one by."""
+    return what.element.width + (what.integer and what.starts_early)
 
 
 def feed_beat(configuration: Configuration) -> Fields:
     """A beat for the statistics unit: `chunk` to `chunk_end` are the cycles in which it is fed."""
     p_n, p_d = configuration.how.p_n, configuration.how.p_d
     lane_bits, chunk_bits = clog2(p_n), clog2(p_n // p_d)
-    fields = {"data": FP16.width * p_n, "present": p_n, "fault": 1}
+    fields = {"data": configuration.what.element.width * p_n, "present": p_n, "fault": 1}
     fields |= {"chunk": max(1, chunk_bits), "chunk_end": max(1, chunk_bits)}
     fields |= {"holds_first": 1, "holds_last": 1}
     if configuration.what.subsampling:
@@ -92,14 +99,16 @@ def order(configuration: Configuration) -> Fields:
     fields |= {"beta": 1} if what.beta else {}
     if what.skipping:
         fields |= {"rmsnorm": 1, "early": 1, "waits": 1, **CHOICE}
-    fields |= {"int8": 1} if what.int8 else {}
+    fields |= {"int8": 1} if what.mixed else {}
     return fields | ({"cast": 1} if what.cast_before_gamma else {})
 
 
 def window(configuration: Configuration) -> Fields:
     """What is known of a row when its window is."""
+    what = configuration.what
     fields = {"nan": 1, "nonfinite": 1, "zero_variance": 1}
-    return fields | ({"shift": SCALE_EXPONENT_BITS} if configuration.what.layernorm else {})
+    shifts = what.layernorm and not what.integer
+    return fields | ({"shift": SCALE_EXPONENT_BITS} if shifts else {})
 
 
 NUMBERS: Fields = {"mean": FP32.width, "isd": FP32.width}
@@ -134,8 +143,11 @@ def mark(configuration: Configuration) -> Fields:
     return own | marked(configuration)
 
 
-SCALE: Fields = {"isd": ISD_BITS, "exponent": SCALE_EXPONENT_BITS}
-"""The ISD of a row."""
+def scale(configuration: Configuration) -> Fields:
+    """The ISD of a row, as its lanes take it."""
+    if configuration.what.integer:
+        return {"isd": INTEGER_ISD_BITS}
+    return {"isd": ISD_BITS, "exponent": SCALE_EXPONENT_BITS}
 
 
 def meta(configuration: Configuration) -> Fields:
@@ -149,7 +161,7 @@ def meta(configuration: Configuration) -> Fields:
         "last": 1,
         "flags": flag_bits(what),
     }
-    fields |= {"int8": 1} if what.int8 else {}
+    fields |= {"int8": 1} if what.mixed else {}
     return fields | ({"parameters": 1, "slot": what.slot_bits} if what.gamma else {})
 
 
@@ -160,12 +172,16 @@ def flag_bits(what: What) -> int:
 
 def stored_gamma(what: What) -> Fields:
     """Gamma as it is stored."""
+    if what.integer:
+        return {"value": INTEGER_PARAMETER_BITS}
     wide = what.parameters is FP32
     return {"fraction": 16 if wide else 10, "exponent": 8 if wide else 6, "sign": 1}
 
 
 def stored_beta(what: What) -> Fields:
     """Beta as it is stored."""
+    if what.integer:
+        return {"value": INTEGER_PARAMETER_BITS}
     wide = what.parameters is FP32
     return {"mantissa": 22 if wide else 11, "code": 8 if wide else 5, "sign": 1}
 
@@ -201,12 +217,13 @@ def memories(configuration: Configuration) -> list[Memory]:
     """The memories of a build, control plane included. Tables of constants and registers are none."""
     what, p_n = configuration.what, configuration.how.p_n
     inside, out = buffer_depth(configuration), output_depth(configuration)
-    beat = FP16.width * p_n
+    beat = what.element.width * p_n
+    stored = stored_bits(what) * p_n
 
     def size(fields: Fields) -> int:
         return sum(fields.values())
 
-    found = [Memory("row buffer", beat, inside)]
+    found = [Memory("row buffer", stored, inside)]
     if feeds_wait(configuration):
         found.append(Memory("feed queue", size(feed_beat(configuration)), inside))
     found += [
@@ -214,10 +231,12 @@ def memories(configuration: Configuration) -> list[Memory]:
         Memory("order queue", size(order(configuration)), inside),
         Memory("end queue", COMMON_BITS, inside),
         Memory("window queue", size(window(configuration)), inside),
-        Memory("ISD store", size(SCALE), inside),
+        Memory("ISD store", size(scale(configuration)), inside),
     ]
     if what.layernorm:
-        found.append(Memory("mean store", Numerics(configuration).window, inside))
+        numerics = Numerics(configuration)
+        width = numerics.integer_mean_bits if what.integer else numerics.window
+        found.append(Memory("mean store", width, inside))
     if what.statistics_stream:
         found.append(Memory("statistics store", size(NUMBERS), inside))
         if what.skipping:

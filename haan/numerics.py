@@ -38,6 +38,16 @@ SUBSAMPLED_LSB = -40
 """Smallest exponent of the window's least significant bit in a subsampled row."""
 SCALED_ISD_EXPONENTS = range(-56, 64)
 """Exponents of the ISD times the scale of an INT8 row: below them x-hat is 0, above them the largest stands."""
+INTEGER_MEAN_FRACTION = 20
+"""Fraction bits of the mean in builds with INT8 alone."""
+INTEGER_ISD_BITS = 25
+"""The ISD in fixed point there, and the magnitude of x-hat: what DSP48E2's signed 27 bits take, with a place for -2^25."""
+INTEGER_PARAMETER_BITS = 18
+"""Gamma and beta in fixed point there, signed."""
+INTEGER_PARAMETER_FRACTION = 8
+"""Their fraction bits."""
+INTEGER_PARAMETER_LIMIT = 511
+"""Their largest magnitude; the half that rounds a result is added to beta as well."""
 DROPPED_SQUARE_BITS = 28
 """Low bits that a square loses with the `window` accumulator."""
 
@@ -64,9 +74,14 @@ class Numerics:
         return self.configuration.what.max_n.bit_length()
 
     @property
+    def lsb_exponent(self) -> int:
+        """Every element is a multiple of 2^lsb_exponent; INT8 ones of their scale times that."""
+        return 0 if self.configuration.what.integer else FP16.lsb_exponent
+
+    @property
     def z_bits(self) -> int:
-        """Magnitude of an element in units of 2^lsb_exponent."""
-        return FP16.magnitude_bits
+        """Magnitude of an element in units of 2^lsb_exponent: smaller than 2^z_bits."""
+        return self.configuration.what.element.magnitude_bits
 
     @property
     def s1_bits(self) -> int:
@@ -90,6 +105,8 @@ class Numerics:
     @property
     def mean_fraction(self) -> int:
         """F: fraction bits of the mean below the input's least significant bit."""
+        if self.configuration.what.integer:
+            return INTEGER_MEAN_FRACTION
         return WINDOW_GUARD + (self.growth + 1) // 2 + 2
 
     @cached_property
@@ -129,6 +146,16 @@ class Numerics:
     def reciprocal_precision(self) -> int:
         """L: 1/N is held as ⌈2^(L + clog2(N))/N⌉."""
         return self.biased_sum_bits + self.mean_fraction
+
+    @property
+    def x_fraction(self) -> int:
+        """Fraction bits of x-hat, and of the ISD, in builds with INT8 alone: no ISD of a row is larger than N/√(N − 1)."""
+        return INTEGER_ISD_BITS - 1 - (self.growth + 1) // 2
+
+    @property
+    def integer_mean_bits(self) -> int:
+        """The mean times the ISD there, signed."""
+        return INTEGER_ISD_BITS + INT8.width + 1
 
     @property
     def gamma_bits(self) -> int:

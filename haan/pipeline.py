@@ -28,6 +28,8 @@ ROOT = ("segment", "seed", "residual", "round_isd")
 
 SCALE_ISD = ("scale_isd",)
 """The ISD times the scale of an INT8 row (besides the wide product)."""
+FIX_ISD = ("fix_isd",)
+"""That in fixed point, in builds with INT8 alone."""
 
 MEAN_NUMBER = ("mean_magnitude", "count_mean", "normalize_mean", "round_mean", "scale_mean")
 """The mean in FP32, for the statistics stream (besides the wide product)."""
@@ -44,6 +46,8 @@ ADD = ("odd", "align_beta", "add_beta", "count_sum", "limit_sum", "normalize_sum
 ROUND = ("denormalize",)
 """Subnormal results of builds without beta; INT8 results."""
 PACK = ("pack",)
+INTEGER_LANE = ("operands", "scale", "center", "clamp", "gamma", "add_beta")
+"""Normalization lane of builds with INT8 alone."""
 
 ALL = frozenset(
     (
@@ -52,6 +56,7 @@ ALL = frozenset(
         *VARIANCE,
         *ROOT,
         *SCALE_ISD,
+        *FIX_ISD,
         *MEAN_NUMBER,
         *MEAN,
         *WINDOW,
@@ -59,6 +64,7 @@ ALL = frozenset(
         *ADD,
         *ROUND,
         *PACK,
+        *INTEGER_LANE,
     )
 )
 
@@ -81,13 +87,19 @@ PIPELINES: dict[str, frozenset[str]] = {
         "normalize",
         "odd",
         "count_sum",
+        "operands",
+        "clamp",
     },
 }
 """The register placements that a configuration chooses from."""
 
 
-def lane_cuts(*, layernorm: bool, gamma: bool, beta: bool, int8: bool) -> tuple[str, ...]:
+def lane_cuts(
+    *, layernorm: bool, gamma: bool, beta: bool, int8: bool, integer: bool
+) -> tuple[str, ...]:
     """Cuts that an element passes in a normalization lane."""
+    if integer:
+        return (*INTEGER_LANE, *PACK)
     front = WINDOW if layernorm else ()
     scale = SCALE if gamma else SCALE[:3]
     end = ADD if beta else ()

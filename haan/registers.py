@@ -198,6 +198,7 @@ def features(configuration: Configuration) -> dict[str, bool]:
         "skipping": what.skipping,
         "int8": what.int8,
         "statistics_stream": what.statistics_stream,
+        "fp16": not what.integer,
     }
 
 
@@ -210,7 +211,7 @@ def _parameters(configuration: Configuration) -> dict[str, int]:
         **{f"HASH_{i}": int(digest[8 * i : 8 * i + 8], 16) for i in range(8)},
         "P_N": how.p_n,
         "P_D": how.p_d,
-        "BUS_BYTES": how.bus,
+        "BUS_BYTES": configuration.bus,
         "MAX_N": what.max_n,
         "LAYERS": what.layers,
         "SLOTS": what.slots,

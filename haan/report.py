@@ -34,6 +34,8 @@ class Report:
     affine: str
     input_format: str
     output_format: str
+    y_scale: float | None
+    """What results are to be multiplied by; None: they are FP16."""
     rows: int
     n: int
     n_sub: int
@@ -89,7 +91,9 @@ class Outcome:
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """As `haan simulate` writes them."""
-        return {"y": self.y, "cycles": self.cycles, "flags": self.flags, **self.statistics}
+        found = {"y": self.y, "cycles": self.cycles, "flags": self.flags, **self.statistics}
+        scale = self.report.y_scale
+        return found if scale is None else found | {"y_scale": np.array(scale)}
 
 
 def measure(
@@ -148,6 +152,7 @@ def judge(
         affine=settings.affine,
         input_format=settings.input_format,
         output_format=settings.output_format,
+        y_scale=settings.y_scale if settings.int8_output else None,
         rows=len(y),
         n=settings.n,
         n_sub=settings.samples,
@@ -220,6 +225,8 @@ def as_table(report: Report) -> Table:
     formats = report.input_format, report.output_format
     if formats != (FP16.name, FP16.name):
         table.add_row("Formats", "{} in, {} out".format(*(name.upper() for name in formats)))
+    if report.y_scale is not None:
+        table.add_row("Scale of the results", f"{report.y_scale:.6g}")
     bound = f"bound {report.bound_cycles_per_row}"
     if report.cycles_per_row is None:
         table.add_row("Cycles a row", f"one row has no interval ({bound})")

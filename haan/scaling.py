@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The HAAN developers
 # SPDX-License-Identifier: Apache-2.0
-"""Parameters of rows with INT8 output: the scale of the output is put into gamma and beta, by software."""
+"""Scales of INT8 rows: that of the output is put into gamma and beta, by software; numbers become INT8 rows."""
 
 from typing import Any
 
@@ -8,8 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .config import Configuration, ConfigurationError
+from .formats import INT8
+from .numerics import INTEGER_PARAMETER_FRACTION, INTEGER_PARAMETER_LIMIT
 
 Array = NDArray[Any]
+
+_LIMIT = INTEGER_PARAMETER_LIMIT << INTEGER_PARAMETER_FRACTION
 
 
 def divided(
@@ -26,7 +30,7 @@ def divided(
     gamma, beta : (n,), any floating type, or None: a layer without gamma is written ones
     one_plus_gamma : gamma is an offset from one; it is added here, and what is returned is to be written without that bit
 
-    Raises ConfigurationError where a finite number becomes infinite.
+    Raises ConfigurationError where a finite number becomes one that the build doesn't hold.
     """
     factor = np.ones(n) if gamma is None else np.asarray(gamma, dtype=np.float64)
     if one_plus_gamma and gamma is not None:
@@ -38,7 +42,8 @@ def divided(
 
 
 def _divided(name: str, values: Array, y_scale: float, configuration: Configuration) -> Array:
-    fmt = configuration.what.parameter_format
+    what = configuration.what
+    fmt = what.parameter_format
     with np.errstate(all="ignore"):
         exact = values.astype(np.float64) / y_scale
         stored: Array = exact.astype(np.float32 if fmt == "fp32" else np.float16)
@@ -47,4 +52,40 @@ def _divided(name: str, values: Array, y_scale: float, configuration: Configurat
         raise ConfigurationError(
             f"{name} has {values[beyond][0]}, which divided by y_scale = {y_scale} is beyond the build's parameter_format = {fmt!r}"
         )
+    if what.integer:
+        units = np.rint(stored.astype(np.float64) * (1 << INTEGER_PARAMETER_FRACTION))
+        beyond = np.isfinite(values) & (np.abs(units) > _LIMIT)
+        if beyond.any():
+            raise ConfigurationError(
+                f"{name} has {values[beyond][0]}, which divided by y_scale = {y_scale} is beyond ±{INTEGER_PARAMETER_LIMIT}, what a build with "
+                "INT8 alone holds"
+            )
     return stored
+
+
+def quantized(x: Array) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
+    """INT8 rows, and what the elements of each are to be multiplied by: the largest magnitude of a row becomes 127.
+
+    x : (rows, N), finite numbers of any floating type
+    """
+    numbers = np.asarray(x, dtype=np.float64)
+    largest = np.abs(numbers).max(axis=1)
+    scale = np.where(largest, np.maximum(largest / INT8.largest, 2.0**-126), 1).astype(np.float32)
+    return np.rint(numbers / scale[:, None].astype(np.float64)).astype(np.int8), scale
+
+
+def result_scale(y: Array, gamma: Array | None, beta: Array | None) -> float:
+    """A y_scale with which the largest of the results y becomes 127; or, where that is greater, one by which gamma (one where there is none)
+    and beta can be divided in a build with INT8 alone. What is not finite is no matter."""
+    least = max(
+        _largest(y) / INT8.largest,
+        (1.0 if gamma is None else _largest(gamma)) / INTEGER_PARAMETER_LIMIT,
+        (0.0 if beta is None else _largest(beta)) / INTEGER_PARAMETER_LIMIT,
+    )
+    return float(np.clip(np.float32(least), 2.0**-126, np.finfo(np.float32).max))
+
+
+def _largest(values: Array) -> float:
+    """Magnitude of the finite ones."""
+    numbers = np.abs(np.asarray(values, dtype=np.float64))
+    return float(np.max(numbers, initial=0.0, where=np.isfinite(numbers)))

@@ -21,7 +21,7 @@ from .formats import FP16, FP32
 from .golden import Packet, passages, reference, ulp_error
 from .layer import LayerSettings
 from .numerics import ISD_BITS
-from .products import multipliers
+from .products import Products
 from .report import flag_counts, row_numbers
 from .sim import ParameterVector, Row, RowResult, Schedule, SimulationResult, Simulator, simulate
 from .sim.verdict import Verdict, compare, foreseen
@@ -305,7 +305,7 @@ def effort(configuration: Configuration, result: SimulationResult) -> Effort:
         multiplier_cycles=counts["statistics"] * statistics
         + counts["normalization"] * beats
         + row * roots
-        + multipliers(FP32.significand_bits, ISD_BITS, 1) * predictions,
+        + len(Products().operand_widths(FP32.significand_bits, ISD_BITS)) * predictions,
     )
 
 

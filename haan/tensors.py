@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 
 from .config import Configuration, ConfigurationError
 from .formats import FP16, INT8
+from .golden import reference
 from .layer import LayerSettings
-from .scaling import divided
+from .scaling import divided, quantized, result_scale
 from .tools import tool
 
 Array = NDArray[Any]
@@ -62,8 +63,9 @@ class Tensors:
         """Reads `x` (rows, N), optional `gamma` and `beta` (N), and scalars: `SETTINGS`, `one_plus_gamma`, `FORMATS`.
 
         Numbers are float16, or float32 with values that the build's format holds exactly. INT8: `x` int8 with `x_scale`, a number or
-        (rows,); `out_format` "int8" with a number `y_scale`, by which gamma and beta are divided. Raises ConfigurationError with the
-        file's name for anything else.
+        (rows,); `out_format` "int8" with a number `y_scale`, by which gamma and beta are divided. For builds with INT8 alone numbers become
+        INT8 (`haan.scaling.quantized`), and there may be no y_scale (`haan.scaling.result_scale`). Raises ConfigurationError with the file's
+        name for anything else.
         """
         arrays = load(path)
         try:
@@ -87,11 +89,12 @@ class Tensors:
         if "x" not in arrays:
             there = ", ".join(arrays) or "none"
             raise ConfigurationError(f"array x (rows, N) is missing; arrays in the file: {there}")
-        x = _elements(arrays, configuration)
+        x, own_scale = _elements(arrays, configuration)
         rows, n = x.shape
         given = {name: scalar(name, arrays[name]) for name in SETTINGS if name in arrays}
-        given |= _formats(arrays)
+        given |= _formats(arrays, configuration)
         x_scale = _x_scale(arrays, rows)
+        x_scale = x_scale if own_scale is None else own_scale
         if "x_scale" in arrays and not arrays["x_scale"].ndim and x_scale[0]:
             given["x_scale"] = float(x_scale[0])
         n_sub = given.get("n_sub", what.n_sub)
@@ -119,9 +122,12 @@ class Tensors:
         if integers and gamma is None:
             parts.insert(0, "gamma")  # Ones, which the scale is put into.
         affine = "+".join(parts) or "none"
-        defaults = {"mode": what.norms[0], "n_sub": what.n_sub}
+        defaults = LayerSettings.defaults(configuration)
         settings = LayerSettings.from_dict({**defaults, **given, "n": n, "affine": affine})
         settings.check(configuration)
+        if integers and "y_scale" not in given:
+            y_scale = _fitting_scale(x, x_scale, gamma, beta, one_plus_gamma, settings)
+            settings = settings.model_copy(update={"y_scale": y_scale})
         vectors, offset = (gamma, beta), one_plus_gamma
         if integers:
             vectors = divided(gamma, beta, n, settings.y_scale, configuration, one_plus_gamma)
@@ -136,13 +142,24 @@ class Tensors:
 
 def _elements(
     arrays: dict[str, Array], configuration: Configuration
-) -> NDArray[np.float16] | NDArray[np.int8]:
+) -> tuple[NDArray[np.float16] | NDArray[np.int8], NDArray[np.float32] | None]:
+    """Rows in a format of the build; and, where that is INT8 alone and numbers became it, the scale of each."""
     x = arrays["x"]
     formats = configuration.what.formats
+    if configuration.what.integer and x.dtype.kind == "f":
+        _require_rows("x", x)
+        _require_float("x", x)
+        wrong = np.argwhere(~np.isfinite(x))
+        if len(wrong):
+            where = wrong[0].tolist()
+            raise ConfigurationError(
+                f"x{where} = {x[tuple(where)]}, which no INT8 number stands for; allowed are finite numbers"
+            )
+        return quantized(x)
     if x.dtype != np.int8:
         if x.dtype.kind in "iu" and INT8.name in formats:
             raise ConfigurationError(f"x is {x.dtype}, but must be float16, float32 or int8")
-        return rows_array("x", x)
+        return rows_array("x", x), None
     if INT8.name not in formats:
         raise ConfigurationError(f"x is int8, but this build has formats = {list(formats)}")
     if "x_scale" not in arrays:
@@ -150,25 +167,43 @@ def _elements(
             "x is int8, so x_scale, a number or one for each row, is needed, but missing"
         )
     _require_rows("x", x)
-    return cast(NDArray[np.int8], x)
+    return cast(NDArray[np.int8], x), None
 
 
-def _formats(arrays: dict[str, Array]) -> dict[str, Any]:
+def _fitting_scale(
+    x: Array,
+    x_scale: NDArray[np.float32],
+    gamma: Array | None,
+    beta: Array | None,
+    one_plus_gamma: bool,
+    settings: LayerSettings,
+) -> float:
+    """A scale for all results."""
+    options = settings.model_dump(include={"mode", "eps", "n_sub", "first", "stride"})
+    with np.errstate(invalid="ignore"):  # Infinite parameters: their elements are NaN.
+        y = reference(x, gamma, beta, x_scale=x_scale, one_plus_gamma=one_plus_gamma, **options).y
+    factor = gamma + 1 if gamma is not None and one_plus_gamma else gamma
+    return result_scale(y, factor, beta)
+
+
+def _formats(arrays: dict[str, Array], configuration: Configuration) -> dict[str, Any]:
     """Formats and the scale of the output, as settings."""
-    mine = INT8.name if arrays["x"].dtype == np.int8 else FP16.name
+    integer = configuration.what.integer
+    mine = INT8.name if integer or arrays["x"].dtype == np.int8 else FP16.name
     told = scalar("format", arrays["format"]) if "format" in arrays else mine
     if told != mine:
         raise ConfigurationError(
             f"format = {told!r}, but x is {arrays['x'].dtype}, whose format is {mine!r}"
         )
-    found: dict[str, Any] = {"input_format": mine, "output_format": FP16.name}
+    found: dict[str, Any] = {"input_format": mine}
+    found["output_format"] = INT8.name if integer else FP16.name
     if "out_format" in arrays:
         found["output_format"] = scalar("out_format", arrays["out_format"])
     if "y_scale" in arrays:
         y_scale = scalar("y_scale", arrays["y_scale"])
         _require_scale("y_scale", y_scale, 2.0**-126)
         found["y_scale"] = float(y_scale)
-    elif found["output_format"] == INT8.name:
+    elif found["output_format"] == INT8.name and not integer:
         raise ConfigurationError(
             "out_format = 'int8' needs y_scale, what an INT8 result is to be multiplied by, which is missing"
         )
@@ -209,7 +244,7 @@ def write(path: Path, **arrays: Array) -> None:
     """Writes an .npz file under exactly this name; raises ConfigurationError if it can't.
 
     For rows: y (rows, N); cycles (rows,), from the first input beat to each row's last output beat; flags (rows,),
-    `haan.flags.RowFlag`. For layers K of a stack the same as y.K, cycles.K and flags.K. In builds with
+    `haan.flags.RowFlag`; y_scale, what y is to be multiplied by, if it is INT8. For layers K of a stack the same as y.K, cycles.K and flags.K. In builds with
     `statistics_stream` also mean and isd (rows,), FP32.
     """
     try:

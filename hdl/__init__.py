@@ -2,7 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The hardware: Amaranth modules, and the functions that turn a configuration into Verilog."""
 
+from collections.abc import Callable
 from typing import Literal
+
+from amaranth.lib import wiring
 
 from ..config import Configuration
 from .axi import HaanAxi, axi_ports
@@ -10,17 +13,24 @@ from .control import Records
 from .core import Core, core_ports
 from .emit import emit
 from .inverse_sqrt import InverseSqrtUnit
-from .lane import Lane
+from .normalization import lane_kind
 from .registers import RegisterBlock
+from .row import RowUnit
 from .statistics import StatisticsUnit
 
 Top = Literal["haan_axi", "haan_core"]
 """The accelerator with its control plane, and the bare one that it contains."""
 
-UNITS = {
+
+def _lane(configuration: Configuration) -> wiring.Component:
+    return lane_kind(configuration.what)(configuration)
+
+
+UNITS: dict[str, Callable[[Configuration], wiring.Component]] = {
     "statistics": StatisticsUnit,
     "inverse_sqrt": InverseSqrtUnit,
-    "lane": Lane,
+    "lane": _lane,
+    "row": RowUnit,
     "registers": RegisterBlock,
 }
 """The units that `generate_unit` makes a top module of."""

@@ -7,15 +7,7 @@ from collections.abc import Sequence
 from amaranth.hdl import Cat, Const, Module, Mux, Shape, Signal, Value, ValueLike
 
 from ..numerics import clog2
-from ..products import (
-    DIGIT,
-    WIDE_DIGIT,
-    digit_counts,
-    is_serial,
-    is_summed,
-    serial_latency,
-    serial_split,
-)
+from ..products import DIGIT, WIDE_DIGIT
 from .pipe import Pipe, Staged
 
 CARRY_CHAIN = 44
@@ -198,12 +190,12 @@ def choose_any(select: Value, choices: Sequence[Value]) -> Value:
 def multiply(pipe: Pipe, name: str, a: Staged, b: Staged) -> list[Staged]:
     """Rows whose sum is the unsigned product a·b, after the cuts `products` and, where there is more than one, `spread_products`.
 
-    At one row a cycle all partial products are made at once; with an interval they share as many multipliers as it takes.
+    At one row a cycle all partial products are made at once; with an interval they share as many multipliers as it takes, or none.
     """
     a_bits, b_bits = len(a.signal), len(b.signal)
-    a_digits, b_digits = digit_counts(a_bits, b_bits, pipe.interval)
-    if is_serial(a_bits, b_bits, pipe.interval):
-        return _serial(pipe, name, a, b, a_digits, b_digits)
+    a_digits, b_digits = pipe.products.digits(a_bits, b_bits)
+    if pipe.products.is_serial(a_bits, b_bits):
+        return _serial(pipe, name, a, b)
     rows: list[list[tuple[int, Value]]] = []
     for i in range(a_digits):
         for j in range(b_digits):
@@ -214,7 +206,7 @@ def multiply(pipe: Pipe, name: str, a: Staged, b: Staged) -> list[Staged]:
             _place(rows, i * WIDE_DIGIT + j * DIGIT, part)
     values = [pipe.let(f"{name}_row{k}", _join(row)) for k, row in enumerate(rows)]
     pipe.cut("products")
-    if is_summed(a_bits, b_bits, pipe.interval):
+    if pipe.products.is_summed(a_bits, b_bits):
         # A register beside the multiplier, one beside what adds its product to others': multipliers stand far apart.
         pipe.cut("spread_products")
     return values
@@ -238,46 +230,45 @@ def _join(row: list[tuple[int, Value]]) -> Value:
     return Cat(*pieces)
 
 
-def _serial(
-    pipe: Pipe, name: str, a: Staged, b: Staged, a_digits: int, b_digits: int
-) -> list[Staged]:
+def _serial(pipe: Pipe, name: str, a: Staged, b: Staged) -> list[Staged]:
     """Column by column through shared multipliers; the result's digits leave the accumulator from the low end."""
     start = pipe.now
-    groups = serial_split(a_digits, b_digits, pipe.interval)
-    left = Cat(pipe(a), Const(0, a_digits * DIGIT - len(pipe(a))))
-    right = Cat(pipe(b), Const(0, b_digits * DIGIT - len(pipe(b))))
-    end = start + serial_latency(len(pipe(a)), len(pipe(b)), pipe.interval)
+    a_bits, b_bits = len(a.signal), len(b.signal)
+    a_digits, b_digits = pipe.products.digits(a_bits, b_bits)
+    a_digit, b_digit = pipe.products.digit_bits(a_bits, b_bits)
+    left = Cat(pipe(a), Const(0, a_digits * a_digit - a_bits))
+    right = Cat(pipe(b), Const(0, b_digits * b_digit - b_bits))
+    end = start + pipe.products.serial_latency(a_bits, b_bits)
     rows = []
-    for index, group in enumerate(groups):
-        result = _serial_group(pipe, f"{name}_{index}", left, right, a_digits, group, start)
-        row = Cat(Const(0, group[0] * DIGIT), result) if group[0] else result
+    for index, group in enumerate(pipe.products.groups(a_bits, b_bits)):
+        low = group[0] * b_digit
+        factors = (left, a_digit), (right[low : (group[-1] + 1) * b_digit], b_digit)
+        result = _serial_group(pipe, f"{name}_{index}", *factors, start)
+        row = Cat(Const(0, low), result) if low else result
         pipe.now = end
-        rows.append(pipe.let(f"{name}_row{index}", row[: len(a.signal) + len(b.signal)]))
+        rows.append(pipe.let(f"{name}_row{index}", row[: a_bits + b_bits]))
     return rows
 
 
 def _serial_group(
-    pipe: Pipe, name: str, left: Value, right: Value, a_digits: int, group: range, start: int
+    pipe: Pipe, name: str, left: tuple[Value, int], right: tuple[Value, int], start: int
 ) -> Value:
+    """The product of two operands, each with the width of its digits: equal ones, or one of the operands is a single digit."""
     m = pipe.m
+    (a, a_digit), (b, b_digit) = left, right
+    a_digits, b_digits = len(a) // a_digit, len(b) // b_digit
+    column = a_digit if b_digits == 1 else b_digit
     order = sorted(
-        ((i, j) for i in range(a_digits) for j in range(len(group))),
+        ((i, j) for i in range(a_digits) for j in range(b_digits)),
         key=lambda d: (d[0] + d[1], d[0]),
     )
     steps = len(order)
-    held_a, held_b = (
-        Signal(len(left), name=f"{name}_a"),
-        Signal(len(group) * DIGIT, name=f"{name}_b"),
-    )
+    held_a, held_b = Signal(len(a), name=f"{name}_a"), Signal(len(b), name=f"{name}_b")
     step = Signal(range(steps + 1), name=f"{name}_step", init=steps)
-    chosen_a, chosen_b = Signal(DIGIT, name=f"{name}_x"), Signal(DIGIT, name=f"{name}_y")
+    chosen_a, chosen_b = Signal(a_digit, name=f"{name}_x"), Signal(b_digit, name=f"{name}_y")
     ends = Signal(name=f"{name}_ends")
     with m.If(pipe.valid(start)):
-        m.d.sync += [
-            step.eq(0),
-            held_a.eq(left),
-            held_b.eq(right[group[0] * DIGIT : (group[-1] + 1) * DIGIT]),
-        ]
+        m.d.sync += [step.eq(0), held_a.eq(a), held_b.eq(b)]
     with m.Elif(step != steps):
         m.d.sync += step.eq(step + 1)
     with m.Switch(step):
@@ -285,29 +276,40 @@ def _serial_group(
             final = position + 1 == steps
             with m.Default() if final else m.Case(position):
                 m.d.comb += [
-                    chosen_a.eq(held_a[i * DIGIT : (i + 1) * DIGIT]),
-                    chosen_b.eq(held_b[j * DIGIT : (j + 1) * DIGIT]),
+                    chosen_a.eq(held_a[i * a_digit : (i + 1) * a_digit]),
+                    chosen_b.eq(held_b[j * b_digit : (j + 1) * b_digit]),
                     ends.eq(final or sum(order[position + 1]) != i + j),
                 ]
-    product, shift = Signal(2 * DIGIT, name=f"{name}_product"), Signal(name=f"{name}_shift")
+    size = a_digit + b_digit
+    product, shift = Signal(size, name=f"{name}_product"), Signal(name=f"{name}_shift")
     busy, fresh = Signal(name=f"{name}_busy"), Signal(name=f"{name}_fresh")
     m.d.sync += [
-        product.eq(chosen_a * chosen_b),
+        product.eq(
+            chosen_a * chosen_b if pipe.products.multipliers else _added(chosen_a, chosen_b)
+        ),
         shift.eq(ends),
         busy.eq(step != steps),
         fresh.eq(step == 0),
     ]
-    columns = a_digits + len(group) - 1
-    wide = 2 * DIGIT + clog2(min(a_digits, len(group)) + 1) + 1
+    columns = a_digits + b_digits - 1
+    wide = size + clog2(min(a_digits, b_digits) + 1) + 1
     total = Signal(wide, name=f"{name}_total")
-    digits = Signal(columns * DIGIT, name=f"{name}_digits")
+    digits = Signal(columns * column, name=f"{name}_digits")
     summed = Signal(wide, name=f"{name}_sum")
     m.d.comb += summed.eq(Mux(fresh, 0, total) + product)
     with m.If(busy):
-        m.d.sync += total.eq(Mux(shift, summed >> DIGIT, summed))
+        m.d.sync += total.eq(Mux(shift, summed >> column, summed))
         with m.If(shift):
-            m.d.sync += digits.eq(Cat(digits[DIGIT:], summed[:DIGIT]))
-    return Cat(digits, total[:DIGIT])
+            m.d.sync += digits.eq(Cat(digits[column:], summed[:column]))
+    return Cat(digits, total[: size - column])
+
+
+def _added(a: Value, b: Value) -> Value:
+    """a·b without a multiplier: the one of fewer bits chooses what is added."""
+    narrow, wide = sorted((a, b), key=len)
+    return sum(
+        (Cat(Const(0, place), Mux(bit, wide, 0)) for place, bit in enumerate(narrow)), Const(0, 1)
+    )
 
 
 def add_rows(
@@ -341,6 +343,6 @@ def add_rows(
 def product(pipe: Pipe, name: str, a: Staged, b: Staged) -> Staged:
     """a·b, after the cut `products` and, where it takes more than one multiplier, those of `add_rows`."""
     rows = multiply(pipe, name, a, b)
-    if not is_summed(len(a.signal), len(b.signal), pipe.interval):
+    if not pipe.products.is_summed(len(a.signal), len(b.signal)):
         return rows[0]
     return add_rows(pipe, f"{name}_total", rows, [], len(a.signal) + len(b.signal))

@@ -20,7 +20,7 @@ from .width import Narrower, Widener, in_layout, out_layout
 
 def axi_ports(configuration: Configuration) -> list[tuple[str, str, int]]:
     """(name, "input" | "output", width) of every port of `haan_axi`, in the order of the documents."""
-    what, size = configuration.what, configuration.how.bus
+    what, size = configuration.what, configuration.bus
     stream = [("tdata", 8 * size), ("tkeep", size), ("tlast", 1), ("tid", what.id_bits)]
     ports = [("aclk", "input", 1), ("aresetn", "input", 1)]
     ports += [(f"s_axis_{name}", "input", width) for name, width in stream]
@@ -122,7 +122,7 @@ class HaanAxi(wiring.Component):
 
     def _take(self, m: Module, core: Shared, control: Control) -> None:
         """Input stream with the records of the rows, through the converter if there is one."""
-        layout = in_layout(self.configuration, self.how.bus)
+        layout = in_layout(self.configuration, self.configuration.bus)
         beat = Signal(layout)
         settings = layout["settings"].shape
         valid, ready = Signal(), Signal()
@@ -160,7 +160,7 @@ class HaanAxi(wiring.Component):
 
     def _give(self, m: Module, core: Shared, control: Control) -> None:
         """Output stream, through the converter if there is one."""
-        layout = out_layout(self.configuration, self.how.beat_bytes)
+        layout = out_layout(self.configuration, self.configuration.beat_bytes)
         wide = Signal(layout)
         m.d.comb += [
             wide.data.eq(core.m_axis_tdata),

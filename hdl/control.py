@@ -79,7 +79,7 @@ class Validator(wiring.Component):
         if what.skipping:
             checks.append(prediction_works(shadow))
         if what.int8:
-            checks.append(formats_work(shadow))
+            checks.append(formats_work(shadow, what))
         if what.subsampling:
             last = last_sample(m, shadow, Numerics(self.configuration).n_bits)
             checks.append((shadow.n_sub != 0) & (last < shadow.n))

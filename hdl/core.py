@@ -8,7 +8,7 @@ from amaranth.lib.wiring import In, Out
 
 from ..config import Configuration
 from ..flags import COMMON_BITS, ERROR_BITS, RowFlag
-from ..formats import FP16, FP32
+from ..formats import FP32
 from ..latency import (
     QUEUE_LATENCY,
     STATISTICS_STREAM_LATENCY,
@@ -20,13 +20,13 @@ from ..latency import (
     window_push_time,
 )
 from ..layer import record_layout
-from ..layout import statistics_settings
+from ..layout import statistics_settings, stored_bits
 from ..numerics import clog2
 from .arithmetic import above, named
 from .buffers import Queue, RegisterSlice, ResultStore, RowBuffer, step
 from .framer import Framer, beat_layout, row_settings
 from .int8 import INT8_NUMBER, Packer, Unpacker
-from .normalization import SCALE_LAYOUT, NormalizationUnit, meta_layout, order_layout, window_layout
+from .normalization import NormalizationUnit, meta_layout, order_layout, scale_layout, window_layout
 from .pipe import Pipe, struct
 from .predictor import IsdPredictor, choice_layout
 from .row import RowUnit
@@ -37,7 +37,7 @@ from .statistics_stream import StatisticsStream
 def core_ports(configuration: Configuration) -> list[tuple[str, str, int]]:
     """(name, "input" | "output", width) of every port but `clk` and `rst`, in the order of the documents."""
     what, p_n = configuration.what, configuration.how.p_n
-    width = FP16.width * p_n
+    width = configuration.what.element.width * p_n
     stream = [("tdata", width), ("tkeep", width // 8), ("tlast", 1), ("tid", what.id_bits)]
     ports = [(f"s_axis_{name}", "input", size) for name, size in stream]
     ports += [("s_axis_tuser", "input", what.token_bits + FP32.width)]
@@ -107,7 +107,7 @@ class Core(wiring.Component):
         m.submodules.statistics = statistics = StatisticsUnit(configuration)
         m.submodules.row = row = RowUnit(configuration)
         m.submodules.normalization = normalization = NormalizationUnit(configuration)
-        m.submodules.buffer = buffer = RowBuffer(FP16.width * self.how.p_n, depth)
+        m.submodules.buffer = buffer = RowBuffer(stored_bits(self.what) * self.how.p_n, depth)
         self._take(m, framer)
         m.d.comb += [
             buffer.w_valid.eq(framer.beat_valid),
@@ -247,7 +247,7 @@ class Core(wiring.Component):
             valid, ready = valid & ~self.predictor.clearing, ready & ~self.predictor.clearing
         m.d.comb += [entry.i_valid.eq(valid), self.s_axis_tready.eq(ready)]
         arrived = data.View(layout, entry.o_data)
-        if not self.what.int8:
+        if not self.what.mixed:
             m.d.comb += [
                 framer.i_valid.eq(entry.o_valid),
                 framer.i_beat.eq(arrived),
@@ -288,7 +288,7 @@ class Core(wiring.Component):
             order.null.eq(framer.null),
             *[
                 order.int8.eq((settings.output_format == INT8_NUMBER) & ~framer.null)
-                for _ in range(self.what.int8)
+                for _ in range(self.what.mixed)
             ],
             order.beats.eq((settings.n - 1) >> lane_bits),
             order.single.eq(framer.null | ~above(settings.n, self.how.p_n)),
@@ -326,7 +326,7 @@ class Core(wiring.Component):
         if self.what.subsampling:
             values["n"] = settings.n_sub
             values["subsampled"] = settings.n_sub != settings.n
-        if self.what.int8:
+        if self.what.mixed:
             values["int8"] = settings.input_format == INT8_NUMBER
         enters = framer.row_valid & ~framer.null
         if self.what.skipping:
@@ -358,7 +358,7 @@ class Core(wiring.Component):
     ) -> Pipe:
         """Results of a row to the normalization unit: it starts with the window, and finds mean and ISD when it needs them."""
         self.times = times = RowTimes(self.configuration)
-        p = Pipe(m, self.how.cuts, interval=self.how.isd_interval, valid=statistics.o_valid)
+        p = Pipe(m, self.how.cuts, products=self.how.products, valid=statistics.o_valid)
         layout = window_layout(self.configuration)
         nonfinite = p.let("sums_nonfinite", statistics.nonfinite)
         nan = p.let("sums_nan", statistics.nonfinite | statistics.o_fault)
@@ -366,7 +366,7 @@ class Core(wiring.Component):
         zero = p.let("row_zero_variance", row.zero_variance)
         if self.what.skipping:
             self.no_isd = p.let("no_isd", p(nan) | row.zero_variance)
-        shift = p.let("row_shift", row.shift) if self.what.layernorm else None
+        shift = p.let("row_shift", row.shift) if "shift" in layout.members else None
         p.now = window_push_time(self.configuration)
         window = Signal(layout)
         m.submodules.windows = windows = Queue(layout.size, depth, late=True)
@@ -381,12 +381,15 @@ class Core(wiring.Component):
             normalization.window.eq(data.View(layout, windows.r_data)),
             windows.r_ready.eq(normalization.window_ready),
         ]
-        m.submodules.scales = scales = ResultStore(SCALE_LAYOUT.size, depth)
+        scale = scale_layout(self.configuration)
+        m.submodules.scales = scales = ResultStore(scale.size, depth)
         m.d.comb += [
             scales.w_valid.eq(p.valid(times.scale)),
-            scales.w_data.eq(Cat(row.scale, row.scale_exponent)),
+            scales.w_data.eq(
+                row.scale if self.what.integer else Cat(row.scale, row.scale_exponent)
+            ),
             scales.r_row.eq(normalization.scale_row),
-            normalization.scale.eq(data.View(SCALE_LAYOUT, scales.r_data)),
+            normalization.scale.eq(data.View(scale, scales.r_data)),
         ]
         if self.what.layernorm:
             m.submodules.means = means = ResultStore(len(row.mean), depth)
@@ -430,7 +433,7 @@ class Core(wiring.Component):
         there = [exists & each for each in present]
         flags = Mux(meta.last, meta.flags | overflow, 0)
         rest = ERROR_BITS - len(meta.flags)
-        if self.what.int8:
+        if self.what.mixed:
             m.submodules.packer = packer = Packer(self.configuration)
             m.d.comb += [
                 packer.i_valid.eq(results.r_valid),
@@ -449,7 +452,9 @@ class Core(wiring.Component):
                 takes.eq(self.m_axis_tready),
                 self.m_axis_tvalid.eq(results.r_valid),
                 self.m_axis_tdata.eq(results.r_data[:-1]),
-                self.m_axis_tkeep.eq(Cat(each.replicate(FP16.width // 8) for each in there)),
+                self.m_axis_tkeep.eq(
+                    Cat(each.replicate(self.what.element.width // 8) for each in there)
+                ),
             ]
         m.d.comb += [
             self.m_axis_tlast.eq(meta.last),

@@ -16,6 +16,7 @@ from ..config import Configuration
 from ..flags import COMMON_BITS, PACKET_FAULTS, RowFlag
 from ..formats import FP16, FP32
 from ..latency import buffer_depth, feeds_wait
+from ..layout import stored_bits
 from ..numerics import Numerics, clog2
 from .arithmetic import above, choose, choose_any, named
 from .buffers import Queue
@@ -33,8 +34,8 @@ def beat_layout(configuration: Configuration) -> data.StructLayout:
     another TID than the row's first."""
     what, p_n = configuration.what, configuration.how.p_n
     members: dict[str, Any] = {
-        "data": FP16.width * p_n,
-        "keep": FP16.width // 8 * p_n,
+        "data": what.element.width * p_n,
+        "keep": what.element.width // 8 * p_n,
         "last": 1,
         "id": what.id_bits,
         "token": what.token_bits,
@@ -94,7 +95,7 @@ class Framer(wiring.Component):
                 "i_beat": In(beat_layout(configuration)),
                 "room": In(1),
                 "beat_valid": Out(1),
-                "beat_data": Out(FP16.width * self.how.p_n),
+                "beat_data": Out(stored_bits(self.what) * self.how.p_n),
                 "row_valid": Out(1),
                 "settings": Out(row_settings(configuration)),
                 "id": Out(self.what.id_bits),
@@ -105,7 +106,7 @@ class Framer(wiring.Component):
                 "sum_valid": Out(1),
                 "sum_first": Out(1),
                 "sum_last": Out(1),
-                "sum_data": Out(FP16.width * self.how.p_d),
+                "sum_data": Out(self.what.element.width * self.how.p_d),
                 "sum_sampled": Out(self.how.p_d),
                 "sum_fault": Out(1),
             }
@@ -128,8 +129,10 @@ class Framer(wiring.Component):
             own = Mux(
                 self.i_beat.settings.x_scale == 0, self.i_beat.x_scale, self.i_beat.settings.x_scale
             )
-            int8 = self.i_beat.settings.input_format == INT8_NUMBER
-            m.d.comb += beat.settings.x_scale.eq(Mux(int8, own, FP32_ONE))
+            if self.what.mixed:
+                int8 = self.i_beat.settings.input_format == INT8_NUMBER
+                own = Mux(int8, own, FP32_ONE)
+            m.d.comb += beat.settings.x_scale.eq(own)
         self.seen = Signal(beat_layout(self.configuration), reset_less=True)
         self.seen_valid, self.take = Signal(), Signal()
         self.known_settings = Signal(reset_less=True)
@@ -137,7 +140,8 @@ class Framer(wiring.Component):
         moves = ~self.seen_valid | self.take
         m.d.comb += self.i_ready.eq(moves)
         whole, touched = Signal(p_n, name="arrived_whole"), Signal(p_n, name="arrived_touched")
-        kept = self._by_element(m, "arrived_keep", beat.keep)
+        octets = self.what.element.width // 8
+        kept = self._by_element(named(m, "arrived_keep", beat.keep), octets)
         m.d.comb += whole.eq(Cat(pair.all() for pair in kept))
         m.d.comb += touched.eq(Cat(pair.any() for pair in kept))
         split = (whole ^ touched).any()
@@ -164,7 +168,7 @@ class Framer(wiring.Component):
         if self.what.skipping:
             works &= prediction_works(settings)
         if self.what.int8:
-            works &= formats_work(settings)
+            works &= formats_work(settings, self.what)
         return works
 
     def _frame(self, m: Module) -> None:
@@ -180,7 +184,8 @@ class Framer(wiring.Component):
         null = first & ~self.known_settings
         end = ~above(remaining, p_n) | null
         whole, touched, wanted = (Signal(p_n, name=n) for n in ("whole", "touched", "wanted"))
-        kept = self._by_element(m, "seen_keep", seen.keep)
+        octets = self.what.element.width // 8
+        kept = self._by_element(named(m, "seen_keep", seen.keep), octets)
         m.d.comb += [
             whole.eq(Cat(pair.all() & ~padding for pair in kept)),
             touched.eq(Cat(pair.any() for pair in kept)),
@@ -251,10 +256,9 @@ class Framer(wiring.Component):
             m.d.sync += row_early.eq(early)
         return early
 
-    def _by_element(self, m: Module, name: str, keep: Value) -> list[Value]:
-        """The bits of TKEEP of each element."""
-        keep = named(m, name, keep)
-        return [keep[2 * i : 2 * i + 2] for i in range(self.how.p_n)]
+    def _by_element(self, value: Value, width: int) -> list[Value]:
+        """The bits of each element."""
+        return [value[width * i : width * (i + 1)] for i in range(self.how.p_n)]
 
     def _latch(
         self,
@@ -271,7 +275,7 @@ class Framer(wiring.Component):
         self.fresh = Signal()
         self.row_end, self.row_start = Signal(reset_less=True), Signal(reset_less=True)
         self.beat_faults = Signal(COMMON_BITS, reset_less=True)
-        self.beat = Signal(FP16.width * p_n, reset_less=True)
+        self.beat = Signal(stored_bits(self.what) * p_n, reset_less=True)
         self.row_null = Signal(reset_less=True)
         settings = Signal(row_settings(self.configuration), reset_less=True)
         row_id = Signal(self.what.id_bits, reset_less=True)
@@ -283,7 +287,7 @@ class Framer(wiring.Component):
                 self.row_end.eq(end),
                 self.row_null.eq(null),
                 self.beat_faults.eq(faults),
-                self.beat.eq(self._missing_are_nan(m, seen.data, whole)),
+                self.beat.eq(self._marked(m, seen.data, whole)),
             ]
             with m.If(first):
                 m.d.sync += [settings.eq(seen.settings), row_id.eq(seen.id), token.eq(seen.token)]
@@ -299,14 +303,15 @@ class Framer(wiring.Component):
             self.faults.eq(self.beat_faults),
         ]
 
-    def _missing_are_nan(self, m: Module, elements: Value, whole: Value) -> Value:
-        """Where a row's result may start before its end, missing elements are stored as NaN."""
+    def _marked(self, m: Module, data: Value, whole: Value) -> Value:
+        """Where a row's result may start before its end, missing elements are stored as NaN, or, in INT8, with their mark."""
         if not self.what.starts_early:
-            return elements
-        quiet, elements = FP16.quiet_nan, named(m, "seen_data", elements)
-        return Cat(
-            elements[16 * i : 16 * i + 16] | Mux(whole[i], 0, quiet) for i in range(self.how.p_n)
-        )
+            return data
+        elements = self._by_element(named(m, "seen_data", data), self.what.element.width)
+        if self.what.integer:
+            return Cat(Cat(each, ~there) for each, there in zip(elements, whole, strict=True))
+        quiet = FP16.quiet_nan
+        return Cat(each | Mux(there, 0, quiet) for each, there in zip(elements, whole, strict=True))
 
     def _plan(
         self, remaining: Value, first: Value, null: Value, end: Value
@@ -427,8 +432,7 @@ class Framer(wiring.Component):
     def _feed(self, m: Module) -> None:
         """Third stage: the samples of a beat to the statistics unit, p_d elements a cycle."""
         p_n, fed = self.how.p_n, self.fed
-        elements = named(m, "fed_data", fed.data)
-        elements = [elements[16 * i : 16 * i + 16] for i in range(p_n)]
+        elements = self._by_element(named(m, "fed_data", fed.data), self.what.element.width)
         present = sampled = named(m, "fed_present", fed.present)
         starts = self.feed_begins & fed.holds_first
         ends = self.chunk == fed.chunk_end if self.chunk_bits else Const(1, 1)

@@ -11,7 +11,7 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
-from ..config import FORMATS, Configuration
+from ..config import FORMATS, Configuration, What
 from ..formats import FP16, FP32, INT8
 from ..numerics import EXPONENT_BITS, ISD_BITS, SCALED_ISD_EXPONENTS, VARIANCE_BITS
 from .arithmetic import leading_zeros, product, top_bits
@@ -22,14 +22,14 @@ INT8_NUMBER = FORMATS.index(INT8.name)
 """INT8 in a layer record."""
 
 
-def formats_work(settings: Value) -> Value:
+def formats_work(settings: Value, what: What) -> Value:
     """Whether formats and scale are such that a row can be computed."""
     scale = settings.x_scale
     field = scale[FP32.fraction_bits : -1]
     normal = ~scale[-1] & field.any() & ~field.all()
     works = (settings.input_format != INT8_NUMBER) | normal | (scale == 0)
-    works &= settings.input_format <= INT8_NUMBER
-    works &= settings.output_format <= INT8_NUMBER
+    for number in (settings.input_format, settings.output_format):
+        works &= number == INT8_NUMBER if what.integer else number <= INT8_NUMBER
     fields = settings.shape().members
     plain = settings.gamma if "gamma" in fields else Const(0, 1)
     if "cast_before_gamma" in fields:

@@ -55,7 +55,7 @@ class InverseSqrtUnit(wiring.Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        p = Pipe(m, self.how.cuts, interval=self.how.isd_interval, valid=self.i_valid)
+        p = Pipe(m, self.how.cuts, products=self.how.products, valid=self.i_valid)
         x = p.input(self.x)
         y = p.let("estimate", self._estimate(m, p))
         p.cut("seed")

@@ -97,7 +97,11 @@ class Lane(wiring.Component):
         m.d.comb += [self.y.eq(p(self._result)), self.overflow.eq(p(self._infinite))]
         what = self.what
         assert tuple(p.passed) == lane_cuts(
-            layernorm=what.layernorm, gamma=what.gamma, beta=what.beta, int8=what.int8
+            layernorm=what.layernorm,
+            gamma=what.gamma,
+            beta=what.beta,
+            int8=what.int8,
+            integer=False,
         ), p.passed
         return m
 

@@ -9,7 +9,7 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from .. import layout
-from ..config import Configuration
+from ..config import Configuration, What
 from ..flags import COMMON_BITS, RowFlag
 from ..formats import FP16
 from ..latency import (
@@ -21,8 +21,9 @@ from ..latency import (
 )
 from ..numerics import SCALE_EXPONENT_BITS, Numerics, clog2
 from .emit import Shared
+from .integer import HALF, IntegerEncoder, IntegerLane
 from .lane import Lane
-from .parameters import BetaLayout, GammaLayout, ParameterEncoder, ParameterMemory
+from .parameters import ParameterEncoder, ParameterMemory
 from .pipe import Pipe, Staged, struct
 from .predictor import PREDICTION_LAYOUT, choice_layout
 
@@ -35,11 +36,23 @@ def window_layout(configuration: Configuration) -> data.StructLayout:
     return struct(layout.window(configuration))
 
 
-SCALE_LAYOUT = struct(layout.SCALE)
+def scale_layout(configuration: Configuration) -> data.StructLayout:
+    return struct(layout.scale(configuration))
 
 
 def meta_layout(configuration: Configuration) -> data.StructLayout:
     return struct(layout.meta(configuration))
+
+
+def lane_kind(what: What) -> type[Lane] | type[IntegerLane]:
+    """The lanes of a build."""
+    return IntegerLane if what.integer else Lane
+
+
+def parameter_encoder(configuration: Configuration) -> ParameterEncoder | IntegerEncoder:
+    """What converts written parameters to what this build's lanes take."""
+    kind = IntegerEncoder if configuration.what.integer else ParameterEncoder
+    return kind(configuration)
 
 
 class NormalizationUnit(wiring.Component):
@@ -80,9 +93,9 @@ class NormalizationUnit(wiring.Component):
             "end": In(COMMON_BITS),
             "end_ready": Out(1),
             "available": In(1),
-            "z": In(FP16.width * p_n),
+            "z": In(layout.stored_bits(what) * p_n),
             "scale_row": Out(row_bits),
-            "scale": In(SCALE_LAYOUT),
+            "scale": In(scale_layout(configuration)),
             "credit": In(1),
             "room": In(1),
             "issue": Out(1),
@@ -94,7 +107,7 @@ class NormalizationUnit(wiring.Component):
             "computed": Out(1),
             "predicted": Out(1),
             "o_valid": Out(1),
-            "y": Out(FP16.width * p_n),
+            "y": Out(what.element.width * p_n),
             "overflow": Out(1),
         }
         if what.skipping:
@@ -107,7 +120,8 @@ class NormalizationUnit(wiring.Component):
                 "prediction": In(PREDICTION_LAYOUT),
             }
         if what.layernorm:
-            members |= {"mean_row": Out(row_bits), "mean": In(self.numerics.window)}
+            width = self.numerics.integer_mean_bits if what.integer else self.numerics.window
+            members |= {"mean_row": Out(row_bits), "mean": In(width)}
         if what.gamma:
             members |= {
                 "write_valid": In(1),
@@ -128,12 +142,14 @@ class NormalizationUnit(wiring.Component):
         tail = p.let("tail", self.order.tail)
         whole = p.let("whole", ~last | (self.order.tail == 0))
         p.now = BUFFER_LATENCY
-        z = Signal(FP16.width * self.how.p_n, reset_less=True)
+        width = layout.stored_bits(self.what)
+        z = Signal(width * self.how.p_n, reset_less=True)
         m.d.sync += z.eq(self.z)
-        lanes = [Shared(Lane, self.configuration) for _ in range(self.how.p_n)]
+        kind = lane_kind(self.what)
+        lanes = [Shared(kind, self.configuration) for _ in range(self.how.p_n)]
         for index, lane in enumerate(lanes):
             m.submodules[f"lane{index}"] = lane
-            m.d.comb += lane.z.eq(z[16 * index : 16 * index + 16])
+            m.d.comb += lane.z.eq(z[width * index : width * (index + 1)])
             for name, value in operands.items():
                 each = len(getattr(lane, name))
                 shared = len(value) == each
@@ -182,7 +198,7 @@ class NormalizationUnit(wiring.Component):
             self.meta.tail.eq(order.tail),
             self.meta.null.eq(order.null),
             self.meta.last.eq(last),
-            *[self.meta.int8.eq(order.int8) for _ in range(self.what.int8)],
+            *[self.meta.int8.eq(order.int8) for _ in range(self.what.mixed)],
         ]
         own = Mux(window.nonfinite & ~spared, RowFlag.NONFINITE.value, 0)
         zero = window.zero_variance & ~window.nan & ~predicted
@@ -216,7 +232,7 @@ class NormalizationUnit(wiring.Component):
     def _scale(self, m: Module, p: Pipe, time: int, shift: Staged | None) -> tuple[Value, Value]:
         """Significand and exponent of the row's scale, at a time."""
         if not self.what.skipping:
-            return self.scale.isd, self.scale.exponent
+            return self.scale.isd, Const(0) if self.what.integer else self.scale.exponent
         predicted = p.let("predicted", self.chosen.predicted)
         taken = Signal(len(self.prediction_row))
         with m.If(self.issue & self.meta.last & (self.order.waits | self.chosen.predicted)):
@@ -253,10 +269,11 @@ class NormalizationUnit(wiring.Component):
         nan = p.let("row_nan", self.void)
         operands["nan"] = p.at(nan, at["nan"])
         shift = None
-        if self.what.layernorm:
+        if self.what.layernorm and not self.what.integer:
             integer = -FP16.bias - FP16.lsb_exponent
             shift = p.let("shift", Mux(computed, self.window.shift, integer).as_signed())
             operands["shift"] = p.at(shift, at["shift"])
+        if self.what.layernorm:
             m.d.comb += self.mean_row.eq(p.at(number, at["mean"] - STORE_LATENCY))
             operands["mean"] = self.mean
             if self.what.skipping:
@@ -265,11 +282,12 @@ class NormalizationUnit(wiring.Component):
         m.d.comb += self.scale_row.eq(p.at(number, at["isd"] - STORE_LATENCY))
         isd, exponent = self._scale(m, p, at["isd"], shift)
         operands["isd"] = isd
-        p.now = at["isd"]
-        exponent = p.let("scale_exponent", exponent)
-        operands["scale_exponent"] = p.at(exponent, at["scale_exponent"])
-        p.now = 0
-        if self.what.int8:
+        if not self.what.integer:
+            p.now = at["isd"]
+            exponent = p.let("scale_exponent", exponent)
+            operands["scale_exponent"] = p.at(exponent, at["scale_exponent"])
+            p.now = 0
+        if self.what.mixed:
             operands["int8"] = p.at(p.let("int8", self.order.int8), at["int8"])
         if self.what.cast_before_gamma:
             operands["cast"] = p.at(p.let("cast", self.order.cast), at["cast"])
@@ -279,26 +297,29 @@ class NormalizationUnit(wiring.Component):
 
     def _times(self) -> dict[str, int]:
         what = self.what
-        names = ["isd", "scale_exponent", "nan"]
-        names += ["shift", "mean"] * what.layernorm + ["cast"] * what.cast_before_gamma
-        names += ["gamma"] * what.gamma + ["beta"] * what.beta + ["int8"] * what.int8
+        names = ["isd", "nan"] + ["mean"] * what.layernorm
+        if not what.integer:
+            names += ["scale_exponent"] + ["shift"] * what.layernorm
+        names += ["cast"] * what.cast_before_gamma + ["int8"] * what.mixed
+        names += ["gamma"] * what.gamma + ["beta"] * what.beta
         return {name: BUFFER_LATENCY + operand_time(self.configuration, name) for name in names}
 
     def _parameters(self, m: Module, p: Pipe, beat: Signal, at: dict[str, int]) -> dict[str, Any]:
         """Gamma and beta, read from their memories in time."""
-        m.submodules.encoder = encoder = ParameterEncoder(self.configuration)
+        m.submodules.encoder = encoder = parameter_encoder(self.configuration)
         w = Pipe(m, frozenset(), valid=self.write_valid)
         slot, index = w.input(self.write_slot), w.input(self.write_index)
         to_beta = w.input(self.write_beta)
         m.d.comb += [encoder.data.eq(self.write_data), encoder.one_plus.eq(self.write_one_plus)]
         w.now = encoder.latency
         number, slots = p.let("beat", beat), p.let("slot", self.order.slot)
-        kinds: list[tuple[str, int, Any]] = [("gamma", GammaLayout(self.what).width, ~w(to_beta))]
+        kinds: list[tuple[str, Value, int]] = [("gamma", ~w(to_beta), 0)]
         if self.what.beta:
-            kinds.append(("beta", BetaLayout(self.what).width, w(to_beta)))
+            kinds.append(("beta", w(to_beta), HALF if self.what.integer else 0))
         operands = {}
-        for name, width, selected in kinds:
-            memory = ParameterMemory(self.configuration, width)
+        for name, selected, cleared in kinds:
+            width = len(getattr(encoder, name))
+            memory = ParameterMemory(self.configuration, width, cleared)
             m.submodules[f"{name}_memory"] = memory
             used: Staged = p.let(f"uses_{name}", getattr(self.order, name))
             time = at[name] - ParameterMemory.LATENCY

@@ -241,7 +241,7 @@ class ParameterEncoder(wiring.Component):
 
 
 class ParameterBank(wiring.Component):
-    """One lane's gamma or beta: a simple dual-port memory whose output register can be cleared to «no parameter».
+    """One lane's gamma or beta: a simple dual-port memory whose output register can be cleared to «no parameter», the word `cleared`.
 
     Latency: 2 cycles from `read_address` to `read_data`.
 
@@ -252,8 +252,8 @@ class ParameterBank(wiring.Component):
     enable : 0 clears `read_data` instead; at the same time as `read_data`'s input, one cycle after `read_address`
     """
 
-    def __init__(self, width: int, depth: int) -> None:
-        self.width, self.depth = width, depth
+    def __init__(self, width: int, depth: int, cleared: int) -> None:
+        self.width, self.depth, self.cleared = width, depth, cleared
         address = max(1, clog2(depth))
         super().__init__(
             {
@@ -280,7 +280,7 @@ class ParameterBank(wiring.Component):
         data = Signal(self.width, reset_less=True)
         m.d.sync += data.eq(read.data)
         with m.If(~self.enable):
-            m.d.sync += data.eq(0)
+            m.d.sync += data.eq(self.cleared)
         m.d.comb += self.read_data.eq(data)
         return m
 
@@ -294,13 +294,14 @@ class ParameterMemory(wiring.Component):
     -------
     write_enable, write_slot, write_index, write_data : one stored parameter a cycle; index is the element's
     read_slot, read_beat : what to read
-    enable : 0 gives «no parameter» (1.0 or 0.0); together with `read_beat`
+    enable : 0 gives «no parameter» (1.0 or 0.0), the word `cleared`; together with `read_beat`
     read_data : p_n stored parameters, element 0 in the low bits
     """
 
     LATENCY = 2
 
-    def __init__(self, configuration: Configuration, width: int) -> None:
+    def __init__(self, configuration: Configuration, width: int, cleared: int) -> None:
+        self.cleared = cleared
         what, self.p_n = configuration.what, configuration.how.p_n
         self.width, self.depth = width, bank_depth(configuration)
         self.beat_bits = clog2(Numerics(configuration).row_beats)
@@ -325,7 +326,9 @@ class ParameterMemory(wiring.Component):
         write_address, read_address = named(m, "write_at", write), named(m, "read_at", read)
         enable = Signal()
         m.d.sync += enable.eq(self.enable)
-        banks = [Shared(ParameterBank, self.width, self.depth) for _ in range(self.p_n)]
+        banks = [
+            Shared(ParameterBank, self.width, self.depth, self.cleared) for _ in range(self.p_n)
+        ]
         for lane, bank in enumerate(banks):
             m.submodules[f"bank{lane}"] = bank
             m.d.comb += [

@@ -18,6 +18,7 @@ from amaranth.hdl import Module, Shape, Signal, Value, ValueLike
 from amaranth.lib import data
 
 from ..layout import SIGNED
+from ..products import Products
 
 
 class Staged:
@@ -37,17 +38,23 @@ class Pipe:
     ----------
     m : module that gets the registers
     cuts : names of the cuts that hold a register
-    interval : fewest cycles between two valid inputs. Above 1, values wait in registers that are loaded once a row instead of
+    products : how wide products are made; their interval is the fewest cycles between two valid inputs. Above 1, values wait in registers that are loaded once a row instead of
         travelling through one register a cycle.
     valid : valid of the input; needed where interval > 1 and by `valid()`
     """
 
     def __init__(
-        self, m: Module, cuts: frozenset[str], *, interval: int = 1, valid: Value | None = None
+        self,
+        m: Module,
+        cuts: frozenset[str],
+        *,
+        products: Products | None = None,
+        valid: Value | None = None,
     ) -> None:
         self.m = m
         self.cuts = cuts
-        self.interval = interval
+        self.products = products or Products()
+        self.interval = self.products.interval
         self.now = 0
         self.passed: list[str] = []
         self._valid: list[Value] = [] if valid is None else [valid]

@@ -13,6 +13,7 @@ from ..formats import FP16, FP32
 from ..latency import RowTimes
 from ..numerics import (
     EXPONENT_BITS,
+    INTEGER_ISD_BITS,
     ISD_BITS,
     SCALE_EXPONENT_BITS,
     SUBSAMPLED_LSB,
@@ -32,6 +33,7 @@ from .arithmetic import (
     wide_add,
 )
 from .int8 import norm24, round_scaled
+from .integer import fixed_isd, mean_in_isds
 from .inverse_sqrt import InverseSqrtUnit
 from .pipe import Pipe, Staged, signed_shape
 from .statistics_stream import isd_number, mean_number
@@ -52,8 +54,8 @@ class RowUnit(wiring.Component):
     shift : for the lanes; with zero_variance, at `RowTimes.window`
     mean : for the lanes, at `RowTimes.mean`
     isd, exponent : the ISD, at `RowTimes.isd`; the exponent in builds with skipping alone
-    scale, scale_exponent : for the lanes, at `RowTimes.scale`
-    int8, x_scale : the elements are INT8; their scale, or 1 (builds with INT8)
+    scale, scale_exponent : for the lanes, at `RowTimes.scale`; with INT8 alone in fixed point, without an exponent
+    int8 : the elements are INT8 (builds with both formats); x_scale : their scale, or 1 (builds with INT8)
     mean_number, isd_number : in FP32, at `RowTimes.numbers` (builds with statistics_stream)
     predicted : another ISD takes its place (builds with skipping); roots : an inverse square root begins
     """
@@ -81,6 +83,14 @@ class RowUnit(wiring.Component):
                 "s1": In(signed_shape(numerics.s1_bits)),
                 "reciprocal": In(numerics.reciprocal_precision + 1),
                 "reciprocal_shift": In(5),
+            }
+        if self.what.integer:
+            members["scale"] = Out(INTEGER_ISD_BITS)
+            del members["scale_exponent"]
+            if self.what.layernorm:
+                members["mean"] = Out(signed_shape(numerics.integer_mean_bits))
+        elif self.what.layernorm:
+            members |= {
                 "shift": Out(signed_shape(SCALE_EXPONENT_BITS)),
                 "mean": Out(numerics.window),
             }
@@ -89,19 +99,21 @@ class RowUnit(wiring.Component):
         if self.what.skipping:
             members |= {"predicted": In(1), "exponent": Out(signed_shape(EXPONENT_BITS))}
         if self.what.int8:
-            members |= {"int8": In(1), "x_scale": In(32)}
+            members["x_scale"] = In(32)
+        if self.what.mixed:
+            members["int8"] = In(1)
         if self.what.statistics_stream:
             members |= {"mean_number": Out(32), "isd_number": Out(32)}
         super().__init__(members)
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        p = Pipe(m, self.how.cuts, interval=self.how.isd_interval, valid=self.i_valid)
+        p = Pipe(m, self.how.cuts, products=self.how.products, valid=self.i_valid)
         times = RowTimes(self.configuration)
         inverse = (p.input(self.inverse_square), p.input(self.inverse_square_exponent))
         if self.what.int8:
             self.no_scale = p.let("no_scale", ~self.x_scale.any())
-            self.integer = p.input(self.int8)
+            self.integer = p.input(self.int8 if self.what.mixed else Const(1, 1))
             self.scale_field = p.let("scale_significand", Cat(self.x_scale[:23], Const(1, 1)))
             self.scale_power = p.let("scale_power", self.x_scale[23:31] - FP32.bias)
             inverse = self._scale_square(p, *inverse)
@@ -115,7 +127,9 @@ class RowUnit(wiring.Component):
         x = p.let("x", Mux(p(exponent)[0], p(total)[2:], p(total)[3:])[: X_FRACTION_BITS + 2])
         sums = p.now
         m.d.comb += self.zero_variance.eq(p.at(zero, times.window))
-        if mean is None:
+        if self.what.integer:
+            lsb = None
+        elif mean is None:
             lsb = p.let("lsb", Const(FP16.lsb_exponent, signed_shape(SCALE_EXPONENT_BITS)))
             assert p.now == times.window, (p.now, times.window)
         else:
@@ -137,12 +151,40 @@ class RowUnit(wiring.Component):
             scale, exponent, zero = self._scale_isd(m, p, root, k, zero)
         else:
             scale, exponent = p.input(root.isd), p.input(root.exponent - p(k), "isd_exponent")
+        if lsb is None:
+            self._fix(m, p, scale, exponent, zero, rmsnorm, mean)
+            return m
         assert p.now == times.scale, (p.now, times.scale)
         m.d.comb += [
             self.scale.eq(Mux(p(zero), 0, p(scale))),
             self.scale_exponent.eq(p(lsb) + FP16.bias + p(exponent)),
         ]
         return m
+
+    def _fix(
+        self,
+        m: Module,
+        p: Pipe,
+        scale: Staged,
+        exponent: Staged,
+        zero: Staged,
+        rmsnorm: Staged,
+        mean: Staged | None,
+    ) -> None:
+        """ISD and mean in fixed point, for the lanes of builds with INT8 alone."""
+        times = RowTimes(self.configuration)
+        significand = p(scale) & (~p(zero)).replicate(ISD_BITS)
+        fixed = fixed_isd(m, significand, p(exponent), self.numerics.x_fraction)
+        isd = p.let("isd_fixed_", fixed)
+        p.cut("fix_isd")
+        assert p.now == times.scale, (p.now, times.scale)
+        m.d.comb += self.scale.eq(p(isd))
+        if mean is not None:
+            biased = p.let("mean_biased", Cat(p(mean)[:-1], ~p(mean)[-1]))
+            result = mean_in_isds(p, biased, isd, rmsnorm, self.numerics)
+            p.cut("window_mean")
+            assert p.now == times.mean, (p.now, times.mean)
+            m.d.comb += self.mean.eq(p(result))
 
     def _tell(
         self,
@@ -255,7 +297,10 @@ class RowUnit(wiring.Component):
             nothing = nothing | p(self.no_scale)
         v_zero = p.let("v_zero", nothing)
         field = p(eps)[23:31]
-        base = p.let("v_base", self._exponent(width - 49 - zeros - p(inverse[1])))
+        base = p.let(
+            "v_base",
+            self._exponent(width + 2 * self.numerics.lsb_exponent - 1 - zeros - p(inverse[1])),
+        )
         eps_exponent = p.let("eps_exponent", self._exponent(field - 127))
         eps_zero = p.let("eps_zero", field == 0)
         p.cut("normalize_variance")

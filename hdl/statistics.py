@@ -11,6 +11,7 @@ from ..formats import FP16
 from ..numerics import Numerics
 from .arithmetic import named, shift_left, wide_add
 from .emit import Shared
+from .integer import IntegerStatisticsLane
 from .pipe import Pipe, Staged
 
 SQUARE_SEGMENT = 28
@@ -89,10 +90,10 @@ class StatisticsUnit(wiring.Component):
     Members
     -------
     i_valid : a beat of p_d elements; first, last : of the row
-    z : p_d elements of 16 bits; sampled : p_d bits, which of them count
+    z : p_d elements; sampled : p_d bits, which of them count
     o_valid : a row's sums are there, for one cycle
-    s1 : ΣZ in units of 2^-24, two's complement
-    s2 : ΣZ² in units of 2^-48
+    s1 : ΣZ in units of 2^-24 (INT8 alone: 1), two's complement
+    s2 : ΣZ² in units of 2^-48 (INT8 alone: 1)
     nonfinite : a sampled element was infinite or NaN
     """
 
@@ -105,7 +106,7 @@ class StatisticsUnit(wiring.Component):
                 "i_valid": In(1),
                 "first": In(1),
                 "last": In(1),
-                "z": In(FP16.width * self.p_d),
+                "z": In(configuration.what.element.width * self.p_d),
                 "sampled": In(self.p_d),
                 "fault": In(1),
                 "o_valid": Out(1),
@@ -121,10 +122,12 @@ class StatisticsUnit(wiring.Component):
         p = Pipe(m, self.configuration.how.cuts, valid=self.i_valid)
         first, last, fault = p.input(self.first), p.input(self.last), p.input(self.fault)
         lanes = []
+        integer = self.configuration.what.integer
+        width = self.configuration.what.element.width
         for index in range(self.p_d):
-            lane = Shared(StatisticsLane, self.configuration)
+            lane = Shared(IntegerStatisticsLane if integer else StatisticsLane, self.configuration)
             m.submodules[f"lane{index}"] = lane
-            m.d.comb += lane.z.eq(self.z[16 * index : 16 * index + 16])
+            m.d.comb += lane.z.eq(self.z[width * index : width * (index + 1)])
             m.d.comb += lane.sampled.eq(self.sampled[index])
             lanes.append(lane)
         for cut in ("decode", "square", "align_square"):
@@ -132,7 +135,9 @@ class StatisticsUnit(wiring.Component):
         segments = square_segments(self.numerics)
         terms = {"fixed": [lane.fixed for lane in lanes]}
         terms |= {f"square{i}": [getattr(lane, f"square_{i}") for lane in lanes] for i in segments}
-        widths = {"low": SUM_SEGMENT, "high": self.numerics.z_bits + 1 - SUM_SEGMENT}
+        bits = self.numerics.z_bits + 1
+        # Short ones have no upper segment.
+        widths = {"low": min(bits, SUM_SEGMENT), "high": bits - SUM_SEGMENT}
         widths |= {f"square{i}": width for i, (_, width) in segments.items()}
         bad = p.let("any_nonfinite", Cat(lane.nonfinite for lane in lanes).any())
         start, sums = p.now, {}
@@ -140,8 +145,11 @@ class StatisticsUnit(wiring.Component):
             p.now = start
             sums[name] = self._tree(p, name, values, signed=name == "fixed")
         fixed = sums.pop("fixed")
-        sums["low"] = p.let("low", p(fixed)[:SUM_SEGMENT])
-        sums["high"] = p.let("high", p(fixed)[SUM_SEGMENT:].as_signed())
+        if bits <= SUM_SEGMENT:
+            sums["low"] = fixed
+        else:
+            sums["low"] = p.let("low", p(fixed)[:SUM_SEGMENT])
+            sums["high"] = p.let("high", p(fixed)[SUM_SEGMENT:].as_signed())
         totals = {
             name: self._accumulate(m, p, name, term, widths[name] + self.numerics.growth, first)
             for name, term in sums.items()
@@ -153,7 +161,10 @@ class StatisticsUnit(wiring.Component):
         done = p.let("done", p.valid() & p(last), control=True)
         p.now += 1
         nonfinite = p.input(flag)
-        s1 = p.let("s1_joined", self._join_sum(m, p(totals["low"]), p(totals["high"])))
+        joined = p(totals["low"])
+        if "high" in totals:
+            joined = self._join_sum(m, joined, p(totals["high"]))
+        s1 = p.let("s1_joined", joined)
         squares = {i: p(totals[f"square{i}"]) for i in segments}
         s2 = p.let("s2_joined", self._join_squares(m, squares))
         p.cut("resolve_sums")
@@ -194,6 +205,8 @@ class StatisticsUnit(wiring.Component):
     def _join_squares(self, m: Module, segments: dict[int, Value]) -> Value:
         """Segments two apart don't overlap, so one addition joins them all, above what the lowest has for itself; above the middle one
         there is only its carry to add."""
+        if len(segments) == 1:
+            return segments[0]
         lowest = segments.get(0, Const(0, SQUARE_SEGMENT))
         grown = lowest[SQUARE_SEGMENT:]
         outer = Cat(grown, Const(0, SQUARE_SEGMENT - len(grown)), segments[2])

@@ -69,12 +69,12 @@ class Widener(wiring.Component):
     """
 
     def __init__(self, configuration: Configuration) -> None:
-        self.size = configuration.how.bus
-        self.ratio = configuration.how.beat_bytes // self.size
+        self.size = configuration.bus
+        self.ratio = configuration.beat_bytes // self.size
         super().__init__(
             _stream(
                 in_layout(configuration, self.size),
-                in_layout(configuration, configuration.how.beat_bytes),
+                in_layout(configuration, configuration.beat_bytes),
             )
         )
 
@@ -126,10 +126,10 @@ class Narrower(wiring.Component):
     """
 
     def __init__(self, configuration: Configuration) -> None:
-        self.size = configuration.how.bus
+        self.size = configuration.bus
         super().__init__(
             _stream(
-                out_layout(configuration, configuration.how.beat_bytes),
+                out_layout(configuration, configuration.beat_bytes),
                 out_layout(configuration, self.size),
             )
         )

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..config import Configuration, ConfigurationError
 from ..flags import RowFlag
+from ..formats import FP16
 from ..latency import clear_cycles
 from ..layer import LayerSettings, float32_bits, record_layout
 from .jobs import Beat, Seen, SeenStatistics, StreamRecord
@@ -114,25 +115,29 @@ class Row:
             )
         return fields
 
-    def packet(self, p_n: int) -> tuple[NDArray[np.uint16], NDArray[np.bool_], NDArray[np.int64]]:
-        """Its beats of 2·p_n bytes: (beats, p_n) FP16 elements or pairs of INT8 ones, with zeros after the last one; TKEEP (beats, 2·p_n),
-        bit 0 first; TID (beats,). A row without elements is one beat."""
+    def packet(
+        self, p_n: int, width: int = FP16.width
+    ) -> tuple[Elements, NDArray[np.bool_], NDArray[np.int64]]:
+        """Its beats of p_n words of `width` bits, with zeros after its last element: (beats, p_n) uint16, FP16 elements or pairs of INT8
+        ones, or uint8, INT8 elements; TKEEP (beats, bytes), bit 0 first; TID (beats,). A row without elements is one beat."""
         given = self.bits.view(np.uint8)
-        beats = max(1, -(-given.size // (2 * p_n)))
+        octets = p_n * width // 8
+        beats = max(1, -(-given.size // octets))
         beyond = [beat for beat in (*self.keep, *self.ids) if not 0 <= beat < beats]
         if beyond:
             raise ConfigurationError(
                 f"keep or ids for beat {beyond[0]}, but the row has beats 0 to {beats - 1}"
             )
-        data = np.zeros(beats * 2 * p_n, dtype=np.uint8)
+        data = np.zeros(beats * octets, dtype=np.uint8)
         data[: given.size] = given
         keep = (np.arange(data.size) < given.size).reshape(beats, -1)
         for beat, value in self.keep.items():
-            keep[beat] = [value >> i & 1 for i in range(2 * p_n)]
+            keep[beat] = [value >> i & 1 for i in range(octets)]
         tid = np.full(beats, self.layer)
         for beat, value in self.ids.items():
             tid[beat] = value
-        return data.view("<u2").astype(np.uint16).reshape(beats, p_n), keep, tid
+        words = data.view(f"<u{width // 8}").astype(f"u{width // 8}")
+        return words.reshape(beats, p_n), keep, tid
 
 
 @dataclass(frozen=True, eq=False)
@@ -211,9 +216,21 @@ def _element_bits(values: ArrayLike, what: str) -> Elements:
     return np.ascontiguousarray(array)
 
 
+def bus_elements(configuration: Configuration) -> int:
+    """Elements of a beat on the bus outside, of the widest format."""
+    return configuration.bus * 8 // configuration.what.element.width
+
+
+def row_packet(
+    configuration: Configuration, row: Row
+) -> tuple[Elements, NDArray[np.bool_], NDArray[np.int64]]:
+    """A row's beats on the bus outside, in words as wide as the build's elements (`Row.packet`)."""
+    return row.packet(bus_elements(configuration), configuration.what.element.width)
+
+
 def row_beats(configuration: Configuration, row: Row, record: int = -1) -> list[Beat]:
     """A row's beats on the bus outside. Raises ConfigurationError for a layer or a token slot that the build hasn't."""
-    what, elements = configuration.what, configuration.how.bus // 2
+    what = configuration.what
     for name, value, count in (
         ("layer", row.layer, what.layers),
         ("token", row.token, what.token_slots),
@@ -223,7 +240,7 @@ def row_beats(configuration: Configuration, row: Row, record: int = -1) -> list[
     user = float32_bits(row.x_scale) << what.token_bits | row.token
     # Only the first beat's TUSER counts: the others carry its opposite.
     other = ~user & ((1 << what.token_bits + 32) - 1)
-    data, keep, tid = row.packet(elements)
+    data, keep, tid = row_packet(configuration, row)
     packed = np.packbits(keep, axis=1, bitorder="little")
     last = len(data) - 1
     return [
@@ -236,7 +253,7 @@ def row_beats(configuration: Configuration, row: Row, record: int = -1) -> list[
             record=-1 if index else record,
         )
         for index, (values, kept, number) in enumerate(
-            zip(data.astype("<u2"), packed, tid.tolist(), strict=True)
+            zip(data.astype(data.dtype.newbyteorder("<")), packed, tid.tolist(), strict=True)
         )
     ]
 
@@ -255,7 +272,7 @@ def stream_fields(
     told = FLOWING.schedule(0) if statistics_sink is None else statistics_sink
     return {
         "packets": len(rows),
-        "longest": -(-what.max_n // (how.bus // 2)),
+        "longest": -(-what.max_n // bus_elements(configuration)),
         "source": source.astype(np.uint8).tobytes(),
         "sink": sink.astype(np.uint8).tobytes(),
         "statistics_sink": told.astype(np.uint8).tobytes() if what.statistics_stream else None,
@@ -341,7 +358,7 @@ def _packet(seen: Iterator[Seen]) -> Iterator[Seen]:
 def _result(
     configuration: Configuration, index: int, packet: list[Seen], in_cycles: list[int], start: int
 ) -> RowResult:
-    size, token_bits = configuration.how.bus, configuration.what.token_bits
+    size, token_bits = configuration.bus, configuration.what.token_bits
     full, token_mask = (1 << size) - 1, (1 << token_bits) - 1
     last = packet[-1]
     labels = (last.id, last.user & token_mask)

@@ -100,6 +100,16 @@ BUILDS = [
         cast_before_gamma=True,
         subsampling=True,
     ),
+    Configuration().with_(
+        **_SMALL,
+        name="int8-alone",
+        formats=["int8"],
+        p_n=8,
+        p_d=4,
+        isd_interval=16,
+        isd_multipliers=False,
+        subsampling=True,
+    ),
 ]
 """Builds that a soak takes in turn: small, because short rows meet each other more often."""
 
@@ -228,6 +238,8 @@ class _Planner:
         if self.what.beta:
             self.vectors.append("beta")
             self.affines += ["beta", "gamma+beta"]
+        if self.what.integer:
+            self.affines = [each for each in self.affines if "gamma" in each]
         self.layers: list[LayerSettings | None] = [self.settings() for _ in range(self.what.layers)]
         self.parameters = [
             ParameterVector(
@@ -340,11 +352,11 @@ class _Planner:
     def formats(self, integers: bool) -> dict[str, Any]:
         """Of a layer; `integers`: its results may be INT8."""
         found: dict[str, Any] = {}
-        if self.chance(0.6):
+        if self.what.integer or self.chance(0.6):
             found["input_format"] = "int8"
             if self.chance(0.4):
                 found["x_scale"] = float(np.exp2(self.random.normal(0.0, 8.0)))
-        if integers and self.chance(0.7):
+        if self.what.integer or (integers and self.chance(0.7)):
             found["output_format"] = "int8"
         return found
 
@@ -374,10 +386,10 @@ class _Planner:
 
     def row(self) -> Row:
         """A row as its layer wants it when all commits before have been done, or with a fault."""
-        octets = self.configuration.how.bus
+        octets = self.configuration.bus
         layer = self.below(self.what.layers)
         settings = self.layers[layer]
-        int8 = settings is not None and settings.int8_input
+        int8 = self.what.integer or (settings is not None and settings.int8_input)
         length = self.length() if settings is None else settings.n
         fault = self.random.random()
         if fault < 0.04:
@@ -495,6 +507,7 @@ class _Planner:
             changes += [{"input_format": 1, "x_scale": scale} for scale in bad_scales]
             changes.append({"output_format": 1, "gamma": 0})
             changes.append({"output_format": 1, "gamma": 1, "cast_before_gamma": 1})
+        changes += [{"input_format": 0}, {"output_format": 0}] * what.integer
         change = changes[self.below(len(changes))]
         # The last one is good, but the layer isn't there.
         number = layer if change != {"x_scale": 0} else what.layers + self.below(1 << 30)

@@ -21,7 +21,7 @@ from ..golden import (
     row_outputs,
 )
 from ..layer import LayerSettings, float32_bits
-from .rows import ParameterVector, Row, RowResult, SimulationResult
+from .rows import ParameterVector, Row, RowResult, SimulationResult, row_packet
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def _foreseen(
     memory: IsdMemory | None,
 ) -> tuple[list[OutputRow], list[Packet]]:
     how = configuration.how
-    parts = [row.packet(how.bus // 2) for row in rows]
+    parts = [row_packet(configuration, row) for row in rows]
     received = [
         ReceivedRow.collected(*part, how.p_n, row.token, float32_bits(row.x_scale))
         for row, part in zip(rows, parts, strict=True)
@@ -115,7 +115,7 @@ def _foreseen(
             layer,
             *_asked(configuration, row, layer),
             answer.predicted,
-            len(came.halves().data) if _is_int8(configuration, row, layer) else None,
+            len(came.halves().data) if _is_halved(configuration, row, layer) else None,
         )
         for row, part, layer, came, answer in zip(
             rows, parts, settings, received, answers, strict=True
@@ -161,10 +161,12 @@ def _asked(
     return valid and record["keep_isd"] == 1, valid and record["skip"] == 1
 
 
-def _is_int8(configuration: Configuration, row: Row, settings: LayerSettings | None) -> bool:
-    """Whether a row's beats are taken as INT8, though it may be refused."""
-    if settings is not None or not configuration.what.int8:
-        return settings is not None and settings.int8_input
+def _is_halved(configuration: Configuration, row: Row, settings: LayerSettings | None) -> bool:
+    """Whether a row's beats are two inside each, though it may be refused: those of INT8 beside FP16."""
+    if not configuration.what.mixed:
+        return False
+    if settings is not None:
+        return settings.int8_input
     record = row.record(configuration)
     return record["valid"] == 1 and record["input_format"] == FORMATS.index(INT8.name)
 

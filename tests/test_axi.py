@@ -51,7 +51,7 @@ STALLS = {
 
 def elements_of(build):
     """Elements in a beat outside."""
-    return build.how.bus // 2
+    return build.bus // 2
 
 
 def run(build, rows, moments=(), stalls="flowing", simulator="verilator", seed=0, reset_at=None):
@@ -70,7 +70,7 @@ def run(build, rows, moments=(), stalls="flowing", simulator="verilator", seed=0
 
 def packets(build, record):
     """(bits, flags, TID, token) of every packet; its beats hold elements densely, and only as many as needed."""
-    size, token_bits = build.how.bus, build.what.token_bits
+    size, token_bits = build.bus, build.what.token_bits
     found, packet = [], []
     for beat in record.seen:
         packet.append(beat)
@@ -189,7 +189,7 @@ def random_rows(build, layers, random, count):
         bits = stimulus.row(kind, max(length, 1), random)[:length]
         outside = max(1, -(-length // elements_of(build)))
         if fault == "keep":
-            keep[int(random.integers(outside))] = int(random.integers(1 << build.how.bus))
+            keep[int(random.integers(outside))] = int(random.integers(1 << build.bus))
         if fault == "id":
             # One that has the same settings: layer 4 is unknown, but only the first beat's counts.
             ids[int(random.integers(1, outside + 1)) % outside] = build.what.layers - 1

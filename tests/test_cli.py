@@ -18,7 +18,7 @@ from haan.cli import main
 from haan.config import Configuration, presets
 from haan.estimate import multiplier_counts
 from haan.flags import RowFlag
-from haan.golden import Packet, normalize, passages
+from haan.golden import Packet, normalize, passages, reference
 from haan.latency import core_latency
 from haan.layer import LayerSettings
 from haan.layers import LayersFile, LayerTable
@@ -28,6 +28,7 @@ from haan.tensors import Tensors
 from haan.tools import TOOLS, require_simulator
 
 TINY = Configuration.preset("tiny")
+DATA = Path(__file__).parent / "data"
 ROWS = np.random.default_rng(1).normal(0.0, 2.0, (5, 24)).astype(np.float16)
 GAMMA = np.linspace(-1.0, 2.0, 24).astype(np.float16)
 GOOD = {"x": ROWS, "gamma": GAMMA, "beta": GAMMA, "eps": 1e-6, "mode": "layernorm"}
@@ -790,6 +791,146 @@ def test_integers_that_are_no_numbers_are_not_judged(tmp_path, capsys, monkeypat
     path = save(tmp_path, x=np.full((1, 24), np.inf, np.float16), **OUT)
     assert main(["simulate", int8_build(tmp_path), "--input", path]) == 0
     assert "every result is NaN" in capsys.readouterr().out
+
+
+# Builds with INT8 alone
+
+
+def integer_build(folder, what="", how=""):
+    path = folder / "integers.toml"
+    path.write_text(
+        f'[what]\nformats = ["int8"]\nmax_n = 576\nslots = 2\n{what}\n[how]\np_n = 8\np_d = 8\n{how}\n'
+    )
+    return str(path)
+
+
+def real_norm(mode):
+    """x, gamma, beta and eps, as a user's file has them."""
+    if mode == "rmsnorm":
+        with np.load(DATA / "smollm2_rmsnorm_selected.npz") as stored:
+            return {"x": stored["n30_x"], "gamma": stored["n30_gamma"], "eps": stored["eps"]}
+    with np.load(DATA / "minilm_layernorm.npz") as stored:
+        return {name: stored[f"n6_{name}"] for name in ("x", "gamma", "beta", "eps")}
+
+
+@pytest.mark.parametrize(
+    ("mode", "how"),
+    [("rmsnorm", ""), ("layernorm", "bus_bytes = 4\nisd_interval = 16\nisd_multipliers = false")],
+)
+def test_simulate_real_rows_in_int8_alone(tmp_path, capsys, mode, how):
+    """A file of FP16 rows: each is quantized, and the largest of all results becomes 127."""
+    given, result = real_norm(mode), tmp_path / "y.npz"
+    np.savez(tmp_path / "rows.npz", mode=mode, **given)
+    arguments = ["simulate", integer_build(tmp_path, how=how)]
+    arguments += ["--input", str(tmp_path / "rows.npz")]
+    assert main([*arguments, "--output", str(result), "--json"]) == 0
+    figures = json.loads(capsys.readouterr().out)
+    assert figures["input_format"] == figures["output_format"] == "int8"
+    assert figures["bit_exact"] is figures["cycle_exact"] is True
+    rows, n = given["x"].shape
+    cycles = n // (4 if how else 8)
+    assert figures["rows"] == rows
+    assert figures["cycles_per_row"] == figures["bound_cycles_per_row"] == cycles
+    assert figures["max_error_lsb"] <= 1 and figures["mean_error_lsb"] < 0.01
+    assert figures["max_error_ulp"] is None
+    with np.load(result) as written:
+        assert written["y"].dtype == np.int8
+        assert written["y_scale"] == figures["y_scale"]
+        assert np.abs(written["y"].astype(int)).max() == 127
+        y = written["y"] * written["y_scale"]
+    exact = reference(
+        given["x"], given["gamma"], given.get("beta"), mode=mode, eps=float(given["eps"])
+    ).y
+    # What quantization costs: half a step on the way out, and what half a step on the way in becomes.
+    assert np.sqrt(np.mean((y - exact) ** 2)) < 1.5 * figures["y_scale"]
+    assert main(arguments) == 0
+    table = capsys.readouterr().out
+    for text in ("INT8 in, INT8 out", "Scale of the results", "LSB"):
+        assert text in table
+
+
+def test_rows_are_quantized_each_by_its_largest(tmp_path):
+    build = Configuration.from_toml(integer_build(tmp_path))
+    x = ROWS.astype(np.float32)
+    x[1] = 0
+    x[2] *= np.float32(2.0**-140)
+    tensors = Tensors.read(Path(save(tmp_path, x=x, y_scale=0.05)), build)
+    assert tensors.x.dtype == np.int8 and tensors.settings.int8_input
+    assert tensors.settings.x_scale is None and tensors.settings.y_scale == 0.05
+    largest = np.abs(x).max(axis=1)
+    assert tensors.x_scale.tolist() == [
+        *np.float32([largest[0] / 127, 1, 2.0**-126]),
+        *np.float32(largest[3:] / 127),
+    ]
+    assert np.abs(tensors.x.astype(int)).max(axis=1)[[0, 1, 3, 4]].tolist() == [127, 0, 127, 127]
+    error = np.abs(tensors.x * tensors.x_scale[:, None] - x).max(axis=1)
+    assert np.all(error <= 0.501 * tensors.x_scale)
+
+
+def test_integers_keep_the_scale_that_they_bring(tmp_path):
+    build = Configuration.from_toml(integer_build(tmp_path))
+    tensors = Tensors.read(Path(save(tmp_path, x=INTEGERS, x_scale=SCALES, format="int8")), build)
+    assert np.array_equal(tensors.x, INTEGERS) and np.array_equal(tensors.x_scale, SCALES)
+    assert tensors.settings.int8_output and tensors.settings.y_scale > 0
+
+
+def test_the_scale_of_results_is_one_that_parameters_allow(tmp_path):
+    """An element that is always 0 has a gamma of 3000, where no result exceeds some 2: divided by the scale it is 511."""
+    build = Configuration.from_toml(integer_build(tmp_path))
+    x, gamma = ROWS.copy(), np.ones(24, np.float32)
+    x[:, 5], gamma[5] = 0, 3000
+    path = Path(save(tmp_path, x=x, gamma=gamma, beta=None, mode="rmsnorm"))
+    tensors = Tensors.read(path, build)
+    assert tensors.settings.y_scale == np.float32(3000 / 511)
+    assert tensors.written["gamma"][0].max() == 511
+    without = Tensors.read(Path(save(tmp_path, gamma=None, beta=None)), build)
+    assert without.settings.affine == "gamma"
+    assert np.allclose(without.written["gamma"][0], 1 / without.settings.y_scale, rtol=1e-3)
+
+
+BAD_INTEGERS = {
+    "FP16 out": ({"out_format": "fp16"}, "out_format = 'fp16', but this build has formats = ["),
+    "FP16 in": ({"format": "fp16"}, "format = 'fp16', but this build has formats = ['int8']"),
+    "a scale of numbers": ({"x_scale": 1.0}, "x_scale is given, but x is float16: only INT8"),
+    "infinite": (
+        {"x": np.full((2, 24), np.inf, np.float16)},
+        "x[0, 0] = inf, which no INT8 number",
+    ),
+    "doubles": ({"x": ROWS.astype(np.float64)}, "x is float64, but must be float16 or float32"),
+    "no x_scale": ({"x": INTEGERS}, "x is int8, so x_scale, a number or one for each row, is"),
+    "beyond the parameters": (
+        {"y_scale": 0.003},
+        "gamma has 1.6083984375, which divided by y_scale = 0.003 is beyond ±511, what a build with INT8",
+    ),
+    "rounded before": ({"cast_before_gamma": True}, "x-hat is rounded to FP16 for FP16 results"),
+}
+
+
+@pytest.mark.parametrize(("arrays", "sentence"), BAD_INTEGERS.values(), ids=BAD_INTEGERS)
+def test_bad_rows_for_int8_alone(tmp_path, capsys, arrays, sentence):
+    path = save(tmp_path, **{"x": ROWS.astype(np.float16), **arrays})
+    err = refused(capsys, ["simulate", integer_build(tmp_path), "--input", path])
+    assert f"{path}: " in err
+    assert sentence in err
+
+
+def test_layers_of_int8_alone_are_generated_but_not_simulated(tmp_path, capsys):
+    build = integer_build(tmp_path)
+    layer = '[[layer]]\nn = 24\naffine = "gamma"\n'
+    plain = save_layers(tmp_path, layer)
+    err = refused(capsys, ["generate", build, "--layers", plain, "-o", str(tmp_path / "g")])
+    assert "layer 0: input_format = 'fp16', but this build has formats = ['int8']" in err
+    integers = save_layers(
+        tmp_path, layer + 'input_format = "int8"\noutput_format = "int8"\ny_scale = 0.05\n'
+    )
+    assert main(["generate", build, "--layers", integers, "-o", str(tmp_path / "g")]) == 0
+    ports = json.loads((tmp_path / "g" / "manifest.json").read_text())["ports"]
+    widths = {port["name"]: port["width"] for port in ports}
+    assert (widths["s_axis_tdata"], widths["m_axis_tdata"]) == (64, 64)
+    assert (widths["s_axis_tkeep"], widths["m_axis_tkeep"]) == (8, 8)
+    capsys.readouterr()
+    err = refused(capsys, ["simulate", build, "--layers", integers, "--input", save(tmp_path)])
+    assert "stacks are simulated in 'fp16' alone" in err
 
 
 # Tools

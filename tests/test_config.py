@@ -62,9 +62,22 @@ def advised(data, sentence):
             "norms = ['rmsnorm']",
         ),
         (
-            {"what": {"formats": ["int8"]}},
-            ["formats: ['int8']", "lacks FP16"],
-            "formats = ['fp16', 'int8']",
+            {"what": {"formats": ["int8"], "affine": "none"}},
+            ["affine = 'none'", "INT8 results need a gamma"],
+            "affine = 'gamma'",
+        ),
+        *(
+            (
+                {"what": {"formats": ["int8"], name: True, "parameter_format": "fp32"}},
+                [f"{name} = true", "needs FP16 beside INT8"],
+                "formats = ['fp16', 'int8']",
+            )
+            for name in ("one_plus_gamma", "cast_before_gamma", "skipping", "statistics_stream")
+        ),
+        (
+            {"what": {"formats": ["int8"]}, "how": {"accumulator": "window"}},
+            ["accumulator = 'window'", "squares of FP16 numbers", "formats = ['int8']"],
+            "accumulator = 'exact'",
         ),
         (
             {"what": {"formats": ["int8", "fp16", "int8"]}},
@@ -118,6 +131,16 @@ def advised(data, sentence):
             {"how": {"bus_bytes": 16}},
             ["bus_bytes = 16", "p_n = 8 elements, 16 bytes"],
             "p_n = 16",
+        ),
+        (
+            {"what": {"formats": ["int8"]}, "how": {"bus_bytes": 8}},
+            ["bus_bytes = 8", "p_n = 8 elements, 8 bytes"],
+            "p_n = 16",
+        ),
+        (
+            {"what": {"formats": ["int8"]}, "how": {"bus_bytes": 1024, "p_n": 1024}},
+            ["bus_bytes = 1024", "p_n = 1024 elements, 1024 bytes"],
+            "bus_bytes = 512",
         ),
         ({"schema": 0}, ["schema = 0", "1"], "schema = 1"),
     ],
@@ -176,9 +199,18 @@ WORDS = st.sampled_from(
 NUMBERS = st.one_of(st.integers(-2, 70), st.integers(-1 << 40, 1 << 40))
 VALUES = dict.fromkeys((*INTEGERS, "isd_interval", "segments"), NUMBERS)
 VALUES |= dict.fromkeys(("affine", "parameter_format", "accumulator", "seed", "pipeline"), WORDS)
-VALUES |= dict.fromkeys(
-    ("one_plus_gamma", "cast_before_gamma", "subsampling", "segment_slopes"), st.booleans()
+SWITCHES = (
+    "one_plus_gamma",
+    "cast_before_gamma",
+    "subsampling",
+    "skipping",
+    "statistics_stream",
+    "segment_slopes",
+    "isd_multipliers",
 )
+VALUES |= dict.fromkeys(SWITCHES, st.booleans())
+VALUES |= {"formats": st.lists(st.sampled_from(["fp16", "int8"]), min_size=1, max_size=3)}
+VALUES |= {"bus_bytes": st.sampled_from([2, 3, 4, 8, 512, 1024, 1 << 30])}
 
 
 def half(model):

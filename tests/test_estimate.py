@@ -99,8 +99,19 @@ def test_cycles_are_those_of_the_model(
             {"p_n": 8, "p_d": 8, "bus_bytes": 4, "formats": ["fp16", "int8"]},
             {"n": 61, "input_format": "int8", "output_format": "int8", "affine": "gamma"},
         ),
+        (
+            {"p_n": 8, "p_d": 8, "formats": ["int8"]},
+            {"n": 61, "input_format": "int8", "output_format": "int8", "affine": "gamma"},
+        ),
+        (
+            {"p_n": 8, "p_d": 4, "bus_bytes": 4, "formats": ["int8"]},
+            {"n": 61, "input_format": "int8", "output_format": "int8", "affine": "gamma"},
+        ),
     ],
-    ids=["8x8", "8x2-subsampled", "every-16", "quarter", "half-subsampled", "int8-quarter"],
+    ids=[
+        *("8x8", "8x2-subsampled", "every-16", "quarter", "half-subsampled"),
+        *("int8-quarter", "int8-alone", "int8-alone-half"),
+    ],
 )
 def test_cycles_are_those_of_the_hardware(
     changes: dict[str, Any], settings: dict[str, Any]
@@ -189,6 +200,18 @@ BUILDS = {
     "int8, skipping, every 16": TINY.with_(
         formats=["fp16", "int8"], skipping=True, subsampling=True, isd_interval=16
     ),
+    "int8 alone": TINY.with_(
+        formats=["int8"], p_n=8, p_d=8, max_n=300, isd_interval=16, isd_multipliers=False
+    ),
+    "int8 alone, subsampled": TINY.with_(
+        formats=["int8"],
+        p_n=4,
+        norms=["rmsnorm"],
+        affine="gamma",
+        subsampling=True,
+        parameter_format="fp32",
+        bus_bytes=2,
+    ),
     "every 64": TINY.with_(isd_interval=64, max_n=300, newton_steps=3, seed="classic"),
 }
 
@@ -207,7 +230,7 @@ def test_memories_are_those_of_the_verilog(name: str, tmp_path: Path) -> None:
     for memory in memories(build):
         want[memory.width, memory.depth] += memory.count
     assert found == want
-    figures = estimate(build, LayerSettings(n=1, mode=build.what.norms[0]))
+    figures = estimate(build, LayerSettings(n=1, **LayerSettings.defaults(build)))
     assert figures.memory_bits == sum(
         width * depth * count for (width, depth), count in found.items()
     )
@@ -227,7 +250,8 @@ def test_memory_for_a_given_n_is_that_of_a_build_for_it() -> None:
     for preset in presets():
         build = Configuration.preset(preset)
         sub = min(build.what.n_sub or 40, 40)
-        settings = LayerSettings(n=40, n_sub=sub if build.what.subsampling else None)
+        given = {"n_sub": sub if build.what.subsampling else None}
+        settings = LayerSettings(n=40, **LayerSettings.defaults(build) | given)
         figures = estimate(build, settings)
         small = build.with_(max_n=40, n_sub=build.what.n_sub and 40)
         assert figures.memory_bits_for_n == estimate(small, settings).memory_bits
@@ -251,6 +275,11 @@ def test_multipliers_are_those_that_yosys_maps(family: str, tmp_path: Path) -> N
     check_multipliers(TINY, family, tmp_path)
 
 
+@pytest.mark.parametrize("family", MAPPED)
+def test_multipliers_of_lanes_in_fixed_point(family: str, tmp_path: Path) -> None:
+    check_multipliers(TINY.with_(formats=["int8"]), family, tmp_path)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("family", MAPPED)
 @pytest.mark.parametrize("build", [*sorted(BUILDS.keys() - {"tiny"}), *presets()[:2]])
@@ -263,7 +292,7 @@ def check_multipliers(build: Configuration, family: str, folder: Path) -> None:
     counts = Counter(
         cell["type"] for cell in yosys(build, [command, "hierarchy -purge_lib"], folder).values()
     )
-    figures = estimate(build, LayerSettings(n=1, mode=build.what.norms[0]))
+    figures = estimate(build, LayerSettings(n=1, **LayerSettings.defaults(build)))
     assert getattr(figures, family) == counts[kind]
 
 
@@ -288,6 +317,15 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     table = capsys.readouterr().out
     for text in ("72, limited by output", "1,388,889 rows/s", "131,072 bits", "MULT18X18D"):
         assert text in table
+
+
+def test_int8_alone_is_int8_by_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    figures = figures_of(capsys, "--preset", "u280-int8-256x256", "--n", "768")
+    assert (figures.cycles_per_row, figures.limited_by) == (16, "isd_interval")
+    assert (figures.beats_per_row, figures.bytes_per_row) == (3, 768)
+    assert figures.multipliers["row"] == 0
+    assert figures.dsp48e2 == 3 * 256
+    assert figures.mult18x18d == 5 * 256
 
 
 def test_the_default_is_the_longest_row_of_the_first_norm(

@@ -139,7 +139,11 @@ def test_the_stack_is_input_of_its_build(tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "changes"),
-    [("ecp5_fp32_parameters", {"parameter_format": "fp16"}), ("ecp5_int8", {"formats": ["fp16"]})],
+    [
+        ("ecp5_fp32_parameters", {"parameter_format": "fp16"}),
+        ("ecp5_int8", {"formats": ["fp16"]}),
+        ("ecp5_int8_alone", {"formats": ["fp16"]}),
+    ],
 )
 def test_the_example_builds_are_ecp5_but_for_one_field(name, changes):
     build = Configuration.from_toml(EXAMPLES / f"{name}.toml")
@@ -155,6 +159,10 @@ def test_the_documented_int8_input_is_accepted(tmp_path, monkeypatch):
     tensors = Tensors.read(Path("int8.npz"), build)
     assert tensors.x.dtype == np.int8 and tensors.settings.int8_output
     assert tensors.x_scale.shape == (8,)
+    alone = Tensors.read(
+        Path("int8.npz"), Configuration.from_toml(EXAMPLES / "ecp5_int8_alone.toml")
+    )
+    assert np.array_equal(alone.x, tensors.x) and alone.settings == tensors.settings
 
 
 def test_the_readme_s_input_is_accepted(tmp_path, monkeypatch):
@@ -165,3 +173,7 @@ def test_the_readme_s_input_is_accepted(tmp_path, monkeypatch):
     tensors = Tensors.read(Path("rows.npz"), Configuration.preset("ecp5"))
     assert tensors.x.shape == (8, 576)
     assert np.all(tensors.gamma == 1)
+    alone = Tensors.read(
+        Path("rows.npz"), Configuration.from_toml(EXAMPLES / "ecp5_int8_alone.toml")
+    )
+    assert alone.x.dtype == np.int8 and alone.settings.int8_output

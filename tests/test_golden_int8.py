@@ -781,7 +781,7 @@ TIMED = Configuration().with_(**CORE)
 def int8_packet(build, n, output="fp16", count=None):
     layer = LayerSettings(n=n, affine="gamma", input_format="int8", output_format=output)
     row = packet(np.zeros(n if count is None else count, np.int8), p_n=build.how.p_n)
-    beats = -(-len(row.keep.reshape(-1)[: row.keep.sum()]) // build.how.bus)
+    beats = -(-len(row.keep.reshape(-1)[: row.keep.sum()]) // build.bus)
     return Packet(beats, layer, inside=len(row.halves().data))
 
 

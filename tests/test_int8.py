@@ -97,7 +97,8 @@ def choose(random, values):
 def any_layer(build, random, formats):
     """Settings that the build can do."""
     what, p_n = build.what, build.how.p_n
-    n = choose(random, [1, 2, 3, p_n, 2 * p_n, 2 * p_n + 1, int(random.integers(1, what.max_n))])
+    sizes = [1, 2, 3, p_n, 2 * p_n, 2 * p_n + 1, int(random.integers(1, what.max_n))]
+    n = min(choose(random, sizes), what.max_n)
     parts = ["none", *["gamma"] * what.gamma, *["beta", "gamma+beta"] * what.beta]
     given, asked = formats
     if not what.gamma:
@@ -149,7 +150,7 @@ BAD_SCALES = [-0.0, -1.0, 1e-39, np.inf, np.nan]
 
 def any_row(build, settings, layer, random, faults=True):
     """Mostly a whole row; else one that is short or long, with any TKEEP, another TID, or a bad scale."""
-    count, octets = settings.n, build.how.bus
+    count, octets = settings.n, build.bus
     fault = random.random() if faults else 1.0
     if fault < 0.06:
         count = int(random.integers(count + 1))
@@ -191,7 +192,7 @@ def check(build, rows, parameters, simulation=simulate_core, **options) -> Simul
     return result
 
 
-def check_any(build, seed, count, **options):
+def check_any(build, seed, count, /, **options):
     random = np.random.default_rng(seed)
     parameters = make_parameters(build, random)
     layers = [any_layer(build, random, pair) for pair in islice(cycle(BOTH), 12)]

@@ -55,11 +55,12 @@ def test_the_page_has_the_tables_that_the_script_writes():
         *map(Configuration.preset, presets()),
         TINY.with_(layers=1, token_slots=1, bus_bytes=2),
         TINY.with_(bus_bytes=2, statistics_stream=True),
+        TINY.with_(formats=["int8"], p_n=8, bus_bytes=4),
     ],
 )
 def test_the_formulas_give_every_width(build):
     numbers = {
-        "B": build.how.bus_bytes or 2 * build.how.p_n,
+        "B": build.how.bus_bytes or (2 - build.what.integer) * build.how.p_n,
         "I": max(1, int(np.ceil(np.log2(build.what.layers)))),
         "T": max(1, int(np.ceil(np.log2(build.what.token_slots)))),
     }
@@ -250,7 +251,7 @@ def test_the_script_writes_its_layers_for_c(tmp_path, monkeypatch):
 def test_tools_accept_the_wrapper(preset, tmp_path):
     build = Configuration.preset(preset)
     wrapper = (ROOT / "examples" / "normalizer.v").read_text("utf-8")
-    numbers = {"B": build.how.bus, "I": build.what.id_bits, "T": build.what.token_bits}
+    numbers = {"B": build.bus, "I": build.what.id_bits, "T": build.what.token_bits}
     fitted = wrapper
     for name, value in numbers.items():
         fitted = re.sub(rf"(parameter {name} =) \d+", rf"\1 {value}", fitted)

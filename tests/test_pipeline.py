@@ -12,10 +12,11 @@ from haan.sim import ParameterVector, Row, simulate
 from haan.sim.verdict import compare
 
 LARGE = ("u280-256x256", "u280-32x512")
+INTEGER = "u280-int8-256x256"
 
 
 def test_all_presets_are_known():
-    assert {"tiny", "ecp5", "ecp5-16", *LARGE} == set(presets())
+    assert {"tiny", "ecp5", "ecp5-16", *LARGE, INTEGER} == set(presets())
 
 
 @pytest.mark.parametrize(

@@ -38,12 +38,14 @@ def check(build, rows, seed):
     assert report.rows == rows
     assert report.accesses.keys() == KINDS
     never = RowFlag(0) if build.what.skipping else SKIPPING
+    if build.what.integer:
+        never |= RowFlag.NONFINITE
     always = {flag for flag in RowFlag if flag not in never | RowFlag.OVERFLOW}
     assert {flag.name for flag in always} <= report.flags.keys()
     assert not {flag.name for flag in never} & report.flags.keys()
 
 
-@pytest.mark.parametrize("name", ["lanes-8", "int8-skipping"])
+@pytest.mark.parametrize("name", ["lanes-8", "int8-skipping", "int8-alone"])
 def test_everything_is_as_golden_says(name):
     (build,) = (build for build in BUILDS if build.name == name)
     check(build, 2000, 100)

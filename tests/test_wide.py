@@ -20,6 +20,7 @@ from haan.hdl import generate
 from haan.sim.runner import repeated_modules
 
 DATA = Path(__file__).parent / "data"
+INTEGERS = Configuration.preset("tiny").with_(formats=["int8"])
 SMALL = Configuration.preset("tiny").with_(p_n=8, p_d=2, subsampling=True)
 
 
@@ -71,6 +72,35 @@ def test_what_is_compiled_by_itself() -> None:
     many = generate(SMALL.with_(p_n=16, p_d=16))
     assert sorted(repeated_modules(many)) == ["lane", "statistics_lane"]
     assert len(re.findall(r"^  lane ", many, re.MULTILINE)) == 16
+
+
+def test_lanes_in_fixed_point_are_compiled_by_themselves() -> None:
+    many = generate(INTEGERS.with_(p_n=32, p_d=32))
+    assert repeated_modules(many) == ["integer_lane"]
+    assert len(re.findall(r"^  integer_lane ", many, re.MULTILINE)) == 32
+    sizes = {n: len(generate(INTEGERS.with_(p_n=n, p_d=4))) for n in (16, 32, 64)}
+    assert sizes[64] - sizes[32] < 2.5 * (sizes[32] - sizes[16])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["rmsnorm", "layernorm"])
+def test_256_lanes_in_fixed_point_on_real_rows(
+    mode: str, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    if mode == "rmsnorm":
+        with np.load(DATA / "smollm2_rmsnorm_selected.npz") as rows:
+            given = {name: rows[f"n30_{name}"] for name in ("x", "gamma")} | {"eps": rows["eps"]}
+    else:
+        with np.load(DATA / "minilm_layernorm.npz") as rows:
+            given = {name: rows[f"n6_{name}"] for name in ("x", "gamma", "beta", "eps")}
+    np.savez(tmp_path / "rows.npz", mode=mode, **given)
+    arguments = ["--preset", "u280-int8-256x256", "--input", str(tmp_path / "rows.npz"), "--json"]
+    assert main(["simulate", *arguments]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["bit_exact"]
+    assert report["cycle_exact"]
+    assert report["max_error_lsb"] <= 1
+    assert report["cycles_per_row"] == report["bound_cycles_per_row"] == 16
 
 
 @pytest.mark.slow

@@ -98,14 +98,14 @@ class NarrowerProof(wiring.Component):
 
     def __init__(self, narrower: Narrower, configuration: Configuration = SMALL) -> None:
         self.narrower, self.configuration = narrower, configuration
-        beat = In(out_layout(configuration, configuration.how.beat_bytes))
+        beat = In(out_layout(configuration, configuration.beat_bytes))
         super().__init__({"valid": In(1), "ready": In(1), "beat": beat})
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
         m.submodules.narrower = dut = self.narrower
         beat, size = self.beat, dut.size
-        ratio = self.configuration.how.beat_bytes // size
+        ratio = self.configuration.beat_bytes // size
         item, inside = Signal(beat.shape()), Signal()
         sent = Signal(range(ratio + 1))
         more = Cat(item.keep.word_select(i, size).any() & (sent < i) for i in range(1, ratio)).any()
