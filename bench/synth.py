@@ -26,9 +26,11 @@ LANES = {
     "RMSNorm, beta": (384, ["rmsnorm"], "gamma+beta"),
     "RMSNorm": (176, ["rmsnorm"], "gamma"),
 }
-"""Kinds of lanes: the LUTs that one may take, norms, affine."""
+"""Kinds of lanes: the LUTs that one may take with FP16, norms, affine."""
 STATISTICS_LUTS = 300
-"""The LUTs that a lane of the statistics unit may take, its part of tree and accumulators included."""
+"""The LUTs that a lane of the statistics unit may take with FP16, its part of tree and accumulators included."""
+CORES = {"u280-int8-256x256": (40_000, 768)}
+"""The LUTs, those used as memory included, and the multipliers that the core of a preset may take."""
 MHZ = 100.0
 LUT_LEVELS = 7
 CARRY_BITS = 48
@@ -42,8 +44,8 @@ class Unit:
     lanes: int
     area: Area
     depth: Depth
-    target_luts: float
-    """A lane."""
+    target_luts: float | None
+    """A lane; None: no target."""
 
     @property
     def luts(self) -> float:
@@ -71,8 +73,13 @@ class Result:
         found = [
             f"{unit.name}: {unit.luts:.0f} LUT a lane, target {unit.target_luts:.0f}"
             for unit in self.units
-            if unit.luts > unit.target_luts
+            if unit.target_luts is not None and unit.luts > unit.target_luts
         ]
+        luts, multipliers = CORES.get(self.configuration, (None, None))
+        if luts and self.area.luts + self.area.lut_memory > luts:
+            found.append(f"{self.area.luts + self.area.lut_memory} LUT, target {luts}")
+        if multipliers and self.area.multipliers > multipliers:
+            found.append(f"{self.area.multipliers} multipliers, target {multipliers}")
         if self.routing and self.routing.mhz < MHZ:
             found.append(f"{self.routing.mhz:.1f} MHz, target {MHZ:.0f}")
         if self.depth.lut_levels > LUT_LEVELS:
@@ -93,15 +100,16 @@ def measure(
 ) -> Result:
     """Runs the tools; `step` is told before each one."""
     units = []
+    fp16 = not configuration.what.int8
     for name, (target, norms, affine) in LANES.items():
         step(f"map lane: {name}")
         kind = configuration.with_(norms=norms, affine=affine)
-        units.append(map_unit(kind, "lane", f"lane: {name}", 1, target, folder))
+        luts = target if fp16 else None
+        units.append(map_unit(kind, "lane", f"lane: {name}", 1, luts, folder))
     lanes = configuration.how.p_d
     step(f"map statistics, {lanes} lanes")
-    units.append(
-        map_unit(configuration, "statistics", "statistics", lanes, STATISTICS_LUTS, folder)
-    )
+    luts = STATISTICS_LUTS if fp16 else None
+    units.append(map_unit(configuration, "statistics", "statistics", lanes, luts, folder))
     step("generate the core")
     verilog = generate(configuration, "haan_core")
     step("map the core")
@@ -123,7 +131,12 @@ def measure(
 
 
 def map_unit(
-    configuration: Configuration, unit: str, name: str, lanes: int, target: float, folder: Path
+    configuration: Configuration,
+    unit: str,
+    name: str,
+    lanes: int,
+    target: float | None,
+    folder: Path,
 ) -> Unit:
     verilog = generate_unit(configuration, unit)
     netlist = map_verilog(verilog, unit, "xcup", folder, unit)
@@ -150,10 +163,13 @@ def core_table(result: Result) -> Table:
                 share = 100 * used / routing.available[name]
                 table.add_row(f"{name} (with harness)", f"{used} ({share:.0f} %)", "")
         table.add_section()
-    table.add_row("UltraScale+, LUT", str(result.area.luts), "")
-    table.add_row("LUT as memory", str(result.area.lut_memory), "")
+    luts, multipliers = CORES.get(result.configuration, (None, None))
+    most = f"<= {luts} together" if luts else ""
+    table.add_row("UltraScale+, LUT", str(result.area.luts), most)
+    table.add_row("LUT as memory", str(result.area.lut_memory), most)
     table.add_row("registers", str(result.area.registers), "")
-    table.add_row("multipliers", str(result.area.multipliers), "")
+    most = f"<= {multipliers}" if multipliers else ""
+    table.add_row("multipliers", str(result.area.multipliers), most)
     table.add_row("block RAM (36 Kbit)", f"{result.area.block_rams:g}", "")
     table.add_row("LUT levels", str(result.depth.lut_levels), f"<= {LUT_LEVELS}")
     table.add_row("  from", result.depth.start, "")
@@ -172,7 +188,7 @@ def unit_table(result: Result) -> Table:
         table.add_row(
             unit.name,
             f"{unit.luts:.0f}",
-            f"<= {unit.target_luts:.0f}",
+            "" if unit.target_luts is None else f"<= {unit.target_luts:.0f}",
             f"{unit.area.registers / unit.lanes:.0f}",
             f"{unit.area.multipliers / unit.lanes:g}",
             str(unit.depth.lut_levels),

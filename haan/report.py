@@ -16,6 +16,7 @@ from .estimate import interval
 from .flags import RowFlag
 from .formats import FP16
 from .golden import Reference, lsb_error, reference, ulp_error
+from .layer import LayerSettings
 from .sim import ParameterVector, Row, RowResult, SimulationResult, Simulator, simulate
 from .sim.verdict import Verdict, compare
 from .tensors import Tensors
@@ -139,8 +140,8 @@ def judge(
     flags = np.array([row.flags for row in result.rows], np.uint16)
     with np.errstate(invalid="ignore"):  # Infinite parameters: their elements are NaN in y.
         exact = reference(x, tensors.gamma, tensors.beta, **options)
-    y = _outputs(tensors, result)
-    errors = _errors(tensors, y, exact, flags)
+    y = row_outputs(settings, result.rows)
+    errors = result_errors(tensors.x, y, exact, flags)
     largest = float(errors.max()) if errors.size else None
     mean = float(errors.mean()) if errors.size else None
     lsb = settings.int8_output
@@ -180,27 +181,30 @@ def row_numbers(results: Sequence[RowResult]) -> dict[str, NDArray[np.float32]]:
     }
 
 
-def _outputs(tensors: Tensors, result: SimulationResult) -> NDArray[np.float16] | NDArray[np.int8]:
+def row_outputs(
+    settings: LayerSettings, results: Sequence[RowResult]
+) -> NDArray[np.float16] | NDArray[np.int8]:
     """(rows, N)"""
-    if tensors.settings.int8_output:
-        return np.array([row.bits for row in result.rows]).view(np.int8)
-    bits = np.full(tensors.x.shape, FP16.quiet_nan, np.uint16)
-    for row, got in zip(bits, result.rows, strict=True):
+    if settings.int8_output:
+        return np.array([row.bits for row in results]).view(np.int8)
+    bits = np.full((len(results), settings.n), FP16.quiet_nan, np.uint16)
+    for row, got in zip(bits, results, strict=True):
         row[: len(got.bits)] = got.bits
     return bits.view(np.float16)
 
 
-def _errors(
-    tensors: Tensors,
+def result_errors(
+    x: NDArray[np.float16] | NDArray[np.int8],
     y: NDArray[np.float16] | NDArray[np.int8],
     exact: Reference,
     flags: NDArray[np.uint16],
 ) -> NDArray[np.float64]:
-    """Of all results that are numbers: NaN is 0 in INT8, so there what is infinite or NaN is left out, and rows in which it was sampled."""
+    """Of all results (rows, N) that are numbers, in ulp or LSB: NaN is 0 in INT8, so there what is infinite or NaN is left out, and rows in
+    which it was sampled."""
     if y.dtype != np.int8:
         judged = ~np.isnan(y)
         return ulp_error(y[judged].view(np.float16), exact.y[judged], exact.gamma_xhat[judged])
-    judged = np.isfinite(exact.y) & np.isfinite(tensors.x)
+    judged = np.isfinite(exact.y) & np.isfinite(x)
     judged &= (flags & RowFlag.NONFINITE == 0)[:, None]
     return lsb_error(y[judged].view(np.int8), exact.y[judged])
 

@@ -63,15 +63,21 @@ def _divided(name: str, values: Array, y_scale: float, configuration: Configurat
     return stored
 
 
-def quantized(x: Array) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
-    """INT8 rows, and what the elements of each are to be multiplied by: the largest magnitude of a row becomes 127.
+def quantized(
+    x: Array, x_scale: float | None = None
+) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
+    """INT8 rows, and what the elements of each are to be multiplied by: x_scale, beyond which they saturate; or, if it is None, what makes
+    the largest magnitude of a row 127.
 
     x : (rows, N), finite numbers of any floating type
     """
     numbers = np.asarray(x, dtype=np.float64)
     largest = np.abs(numbers).max(axis=1)
     scale = np.where(largest, np.maximum(largest / INT8.largest, 2.0**-126), 1).astype(np.float32)
-    return np.rint(numbers / scale[:, None].astype(np.float64)).astype(np.int8), scale
+    if x_scale is not None:
+        scale = np.full(len(numbers), x_scale, np.float32)
+    elements = np.rint(numbers / scale[:, None].astype(np.float64))
+    return np.clip(elements, -128, 127).astype(np.int8), scale
 
 
 def result_scale(y: Array, gamma: Array | None, beta: Array | None) -> float:

@@ -6,19 +6,32 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .config import Configuration, ConfigurationError
-from .formats import FP16
 from .layer import LayerSettings
 from .layers import LayerTable
-from .tensors import Array, load, parameter_array, rows_array, scalar
+from .scaling import divided, quantized
+from .tensors import (
+    Array,
+    finite_array,
+    load,
+    parameter_array,
+    require_rows,
+    rows_array,
+    scalar,
+    scale_array,
+)
 
-KINDS = ("x", "gamma", "beta")
+Rows = NDArray[np.float16] | NDArray[np.int8]
+
+KINDS = ("x", "x_scale", "gamma", "beta")
 ALLOWED = (
-    "x.K, gamma.K and beta.K for layers K; x, gamma and beta of all layers; tokens; one_plus_gamma"
+    "x.K, x_scale.K, gamma.K and beta.K for layers K; x, x_scale, gamma and beta of all layers; "
+    "tokens; one_plus_gamma"
 )
 
 
@@ -27,31 +40,30 @@ class Stack:
     """Rows of every layer of a table, checked against it and against a configuration."""
 
     table: LayerTable
-    x: Mapping[int, NDArray[np.float16]]
+    x: Mapping[int, Rows]
     """Layer -> (rows, N); the same rows for all."""
+    x_scale: Mapping[int, NDArray[np.float32]]
+    """Layer -> (rows,), what the INT8 elements of each row are multiplied by; 1 for FP16."""
     gamma: Mapping[int, Array]
-    """Slot -> (N,), float16 or float32: the build's parameter format."""
+    """Slot -> (N,), float16 or float32: the build's parameter format, or, for INT8 results, as given."""
     beta: Mapping[int, Array]
     """As gamma."""
     one_plus_gamma: bool
     """gamma is an offset from one."""
     tokens: NDArray[np.int64]
     """(rows,), the token slot of each row."""
+    written: Mapping[tuple[Literal["gamma", "beta"], int], tuple[Array, bool]]
+    """Which, slot -> what is written to the hardware, and whether it is an offset from one."""
 
     @classmethod
     def read(cls, path: Path, table: LayerTable, configuration: Configuration) -> "Stack":
         """Reads `x.K` (rows, N), `gamma.K` and `beta.K` (N,) for each layer K; or `x` (layers, rows, N), `gamma` and `beta` (layers, N);
         optional `tokens` (rows,) and the scalar `one_plus_gamma`.
 
-        Numbers are as for `Tensors.read`. Raises ConfigurationError with the file's name for anything else.
+        Numbers are as for `Tensors.read`. For layers with INT8 input `x.K` is int8, with `x_scale.K`, a number or (rows,), unless the table
+        has it; or numbers, which become INT8 (`haan.scaling.quantized`). Raises ConfigurationError with the file's name for anything else.
         """
         table.check(configuration)
-        for layer, settings in table.settings.items():
-            for name in ("input_format", "output_format"):
-                if getattr(settings, name) != FP16.name:
-                    raise ConfigurationError(
-                        f"{table.origin}: {table.label(layer)}: {name} = {getattr(settings, name)!r}; stacks are simulated in 'fp16' alone"
-                    )
         arrays = load(path)
         try:
             return cls._checked(arrays, table, configuration)
@@ -71,36 +83,44 @@ class Stack:
                 "one_plus_gamma = true, but this build has one_plus_gamma = false"
             )
         found = _by_layer(arrays, table)
-        x = _rows(found["x"], table)
+        x, x_scale = _rows(found, table)
         count = len(next(iter(x.values())))
+        scales = _divisors(table)
         width = configuration.what.parameter_format
-        gamma, beta = (_by_slot(kind, found[kind], table, width) for kind in ("gamma", "beta"))
+        gamma, beta = (
+            _by_slot(kind, found[kind], table, width, scales) for kind in ("gamma", "beta")
+        )
         if one_plus_gamma and not gamma:
             raise ConfigurationError("one_plus_gamma = true needs a gamma, but no layer has one")
-        slots = configuration.what.token_slots
-        return cls(table, x, gamma, beta, one_plus_gamma, _tokens(tokens, count, slots))
+        tokens = _tokens(tokens, count, configuration.what.token_slots)
+        written = _written(gamma, beta, one_plus_gamma, scales, configuration)
+        return cls(table, x, x_scale, gamma, beta, one_plus_gamma, tokens, written)
 
 
 def uses(settings: LayerSettings, kind: str) -> bool:
-    """Whether a layer asks for "gamma" or "beta"."""
-    return kind in settings.affine.split("+")
+    """Whether a layer can have an array of `KINDS`."""
+    if kind == "x_scale":
+        return settings.int8_input and settings.x_scale is None
+    return kind == "x" or kind in settings.affine.split("+")
 
 
 def _by_layer(arrays: Mapping[str, Array], table: LayerTable) -> dict[str, dict[int, Array]]:
     """Kind -> layer -> its array."""
     found: dict[str, dict[int, Array]] = {kind: {} for kind in KINDS}
     for name, array in arrays.items():
-        match = re.fullmatch(r"(x|gamma|beta)\.(0|[1-9][0-9]{0,2})", name)
+        match = re.fullmatch(r"(x|x_scale|gamma|beta)\.(0|[1-9][0-9]{0,2})", name)
         if match:
             kind, layer = match[1], int(match[2])
             if layer not in table.settings:
                 raise ConfigurationError(f"array {name!r}: {table.origin} has no layer {layer}")
             if kind in arrays:
                 raise ConfigurationError(f"{kind} and {name} are both there; allowed is either")
-            if kind != "x" and not uses(table.settings[layer], kind):
-                raise ConfigurationError(
-                    f"array {name!r}: {table.label(layer)} has affine = {table.settings[layer].affine!r}"
-                )
+            if not uses(table.settings[layer], kind):
+                settings = table.settings[layer]
+                asks = f"affine = {settings.affine!r}"
+                if kind == "x_scale":
+                    asks = f"input_format = {settings.input_format!r}, x_scale = {settings.x_scale}"
+                raise ConfigurationError(f"array {name!r}: {table.label(layer)} has {asks}")
             found[kind][layer] = array
         elif name in KINDS:
             found[name] = _split(name, array, table)
@@ -111,26 +131,31 @@ def _by_layer(arrays: Mapping[str, Array], table: LayerTable) -> dict[str, dict[
 
 def _split(kind: str, array: Array, table: LayerTable) -> dict[int, Array]:
     """An array of all layers, in their order, as one for each layer that uses it."""
-    axes = "(layers, rows, N)" if kind == "x" else "(layers, N)"
+    axes = {"x": "(layers, rows, N)", "x_scale": "(layers, rows)"}.get(kind, "(layers, N)")
     count = len(table.settings)
     if array.ndim != axes.count(",") + 1 or len(array) != count:
         raise ConfigurationError(
             f"{kind} has shape {array.shape}, but must be {axes} with the {count} layers of {table.origin}"
         )
     layers = zip(table.settings.items(), array, strict=True)
-    return {
-        layer: each for (layer, settings), each in layers if kind == "x" or uses(settings, kind)
-    }
+    return {layer: each for (layer, settings), each in layers if uses(settings, kind)}
 
 
-def _rows(given: Mapping[int, Array], table: LayerTable) -> dict[int, NDArray[np.float16]]:
-    found: dict[int, NDArray[np.float16]] = {}
+def _rows(
+    given: Mapping[str, Mapping[int, Array]], table: LayerTable
+) -> tuple[dict[int, Rows], dict[int, NDArray[np.float32]]]:
+    """Layer -> its rows; layer -> what the elements of each are multiplied by."""
+    found: dict[int, Rows] = {}
+    scales: dict[int, NDArray[np.float32]] = {}
     for layer, settings in table.settings.items():
-        if layer not in given:
+        if layer not in given["x"]:
             raise ConfigurationError(
                 f"array x.{layer} (rows, N) is missing, and {table.origin} has {table.label(layer)}"
             )
-        x = found[layer] = rows_array(f"x.{layer}", given[layer])
+        x, scales[layer] = _layer_rows(
+            layer, given["x"][layer], given["x_scale"].get(layer), settings
+        )
+        found[layer] = x
         first = next(iter(found))
         if x.shape[1] != settings.n:
             raise ConfigurationError(
@@ -140,18 +165,90 @@ def _rows(given: Mapping[int, Array], table: LayerTable) -> dict[int, NDArray[np
             raise ConfigurationError(
                 f"x.{layer} has {len(x)} rows, but x.{first} has {len(found[first])}; allowed is the same number for all layers"
             )
+    return found, scales
+
+
+def _layer_rows(
+    layer: int, x: Array, x_scale: Array | None, settings: LayerSettings
+) -> tuple[Rows, NDArray[np.float32]]:
+    name, scale = f"x.{layer}", f"x_scale.{layer}"
+    if not settings.int8_input:
+        rows = rows_array(name, x)
+        return rows, np.ones(len(rows), np.float32)
+    if x.dtype == np.int8:
+        require_rows(name, x)
+        if settings.x_scale is not None:
+            x_scale = np.array(settings.x_scale)
+        if x_scale is None:
+            raise ConfigurationError(
+                f"{name} is int8, so {scale}, a number or one for each row, is needed, but missing"
+            )
+        return x.view(np.int8), scale_array(scale, x_scale, len(x))
+    if x_scale is not None:
+        raise ConfigurationError(
+            f"{scale} is given, but {name} is {x.dtype}: only INT8 elements have a scale"
+        )
+    return quantized(finite_array(name, x), settings.x_scale)
+
+
+def _divisors(table: LayerTable) -> dict[int, float]:
+    """Slot -> y_scale of the layers with INT8 results that use it."""
+    found: dict[int, float] = {}
+    first: dict[int, int] = {}
+    for layer, settings in table.settings.items():
+        if settings.affine == "none":
+            continue
+        slot, mine = settings.slot, settings.y_scale if settings.int8_output else None
+        other = first.setdefault(slot, layer)
+        if other != layer and mine != found.get(slot):
+            told = " and ".join(
+                f"{table.label(each)} has output_format = {asked.output_format!r}, y_scale = {asked.y_scale}"
+                for each, asked in ((other, table.settings[other]), (layer, settings))
+            )
+            raise ConfigurationError(
+                f"{told}, but both have slot = {slot}, whose gamma is divided by y_scale; allowed are different slots"
+            )
+        if mine is not None:
+            found[slot] = mine
     return found
 
 
+def _written(
+    gamma: Mapping[int, Array],
+    beta: Mapping[int, Array],
+    one_plus_gamma: bool,
+    scales: Mapping[int, float],
+    configuration: Configuration,
+) -> dict[tuple[Literal["gamma", "beta"], int], tuple[Array, bool]]:
+    """Gamma and beta as the hardware is given them."""
+    written: dict[tuple[Literal["gamma", "beta"], int], tuple[Array, bool]] = {}
+    for slot in sorted(gamma.keys() | beta.keys()):
+        vectors, offset = (gamma.get(slot), beta.get(slot)), one_plus_gamma
+        if slot in scales:
+            n = len(gamma[slot])
+            vectors = divided(*vectors, n, scales[slot], configuration, one_plus_gamma)
+            offset = False
+        if vectors[0] is not None:
+            written["gamma", slot] = vectors[0], offset
+        if vectors[1] is not None:
+            written["beta", slot] = vectors[1], False
+    return written
+
+
 def _by_slot(
-    kind: str, given: Mapping[int, Array], table: LayerTable, parameter_format: str
+    kind: str,
+    given: Mapping[int, Array],
+    table: LayerTable,
+    parameter_format: str,
+    scales: Mapping[int, float],
 ) -> dict[int, Array]:
-    """Slot -> its vector."""
+    """Slot -> its vector. What is divided before it is written may have any FP32 value."""
     found: dict[int, Array] = {}
     giver: dict[int, int] = {}
     for layer, array in given.items():
         settings = table.settings[layer]
-        vector = parameter_array(f"{kind}.{layer}", array, settings.n, parameter_format)
+        width = "fp32" if settings.slot in scales else parameter_format
+        vector = parameter_array(f"{kind}.{layer}", array, settings.n, width)
         other = giver.setdefault(settings.slot, layer)
         first = found.setdefault(settings.slot, vector)
         if first.tobytes() != vector.tobytes():

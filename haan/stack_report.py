@@ -17,15 +17,15 @@ from rich.table import Table
 from .config import Configuration
 from .estimate import multiplier_counts
 from .flags import RowFlag
-from .formats import FP16, FP32
-from .golden import Packet, passages, reference, ulp_error
+from .formats import FP32
+from .golden import Packet, Reference, passages, reference
 from .layer import LayerSettings
 from .numerics import ISD_BITS
 from .products import Products
-from .report import flag_counts, row_numbers
+from .report import flag_counts, result_errors, row_numbers, row_outputs
 from .sim import ParameterVector, Row, RowResult, Schedule, SimulationResult, Simulator, simulate
 from .sim.verdict import Verdict, compare, foreseen
-from .stack import Stack, uses
+from .stack import Rows, Stack, uses
 
 
 @dataclass(frozen=True)
@@ -45,9 +45,16 @@ class LayerReport:
     """Mean interval between rows; None for a single row."""
     latency_cycles: float
     """Mean over the rows, from the first beat in to the last beat out."""
+    input_format: str
+    output_format: str
+    y_scale: float | None
+    """What results are to be multiplied by; None: they are FP16."""
     max_error_ulp: float | None
-    """Against float64, of rows whose ISD was computed; None if there are none."""
+    """Against float64, of rows whose ISD was computed; None if there are none, or results are INT8."""
     mean_error_ulp: float | None
+    max_error_lsb: float | None
+    """Against float64 rounded to INT8; None if results are FP16."""
+    mean_error_lsb: float | None
     predicted: int
     """Rows whose ISD was predicted with the layer's ratio."""
     guarded: int
@@ -132,7 +139,7 @@ class StackOutcome:
     """A report, and what the hardware gave, by layer."""
 
     report: StackReport
-    y: Mapping[int, NDArray[np.float16]]
+    y: Mapping[int, Rows]
     """(rows, N)"""
     cycles: Mapping[int, NDArray[np.int64]]
     """(rows,), from the first input beat of the stack to each row's last output beat."""
@@ -148,14 +155,20 @@ class StackOutcome:
             "flags": self.flags,
             "cycles": self.cycles,
         }
-        return {
+        found = {
             f"{kind}.{layer}": array
             for kind, arrays in kinds.items()
             for layer, array in arrays.items()
-        } | {
+        }
+        found |= {
             f"{kind}.{layer}": array
             for layer, arrays in self.statistics.items()
             for kind, array in arrays.items()
+        }
+        return found | {
+            f"y_scale.{each.layer}": np.array(each.y_scale)
+            for each in self.report.layers
+            if each.y_scale is not None
         }
 
 
@@ -179,16 +192,17 @@ def measure_stack(
     Raises what `haan.sim.simulate` raises.
     """
     parameters = [
-        ParameterVector("gamma", vector, slot, stack.one_plus_gamma)
-        for slot, vector in stack.gamma.items()
+        ParameterVector(kind, vector, slot, offset)
+        for (kind, slot), (vector, offset) in stack.written.items()
     ]
-    parameters += [ParameterVector("beta", vector, slot) for slot, vector in stack.beta.items()]
 
     def run(settings: Mapping[int, LayerSettings], waves: Path | None) -> _Run:
         rows = [
-            Row(x, settings[layer], layer=layer, token=token)
+            Row(x, settings[layer], layer=layer, token=token, x_scale=scale)
             for layer in settings
-            for x, token in zip(stack.x[layer], stack.tokens.tolist(), strict=True)
+            for x, scale, token in zip(
+                stack.x[layer], stack.x_scale[layer].tolist(), stack.tokens.tolist(), strict=True
+            )
         ]
         step(f"Simulating {len(rows)} rows of {len(settings)} layers")
         packets = foreseen(configuration, rows, parameters)
@@ -224,7 +238,7 @@ def measure_stack(
     )
     return StackOutcome(
         report,
-        {layer: _outputs(settings[layer], rows) for layer, rows in results.items()},
+        {layer: row_outputs(settings[layer], rows) for layer, rows in results.items()},
         {layer: _last(rows) - start for layer, rows in results.items()},
         {layer: _flags(rows) for layer, rows in results.items()},
         {layer: row_numbers(rows) for layer, rows in results.items()},
@@ -250,19 +264,22 @@ def in_turn(
 def judge_layer(stack: Stack, layer: int, results: Sequence[RowResult]) -> LayerReport:
     """Compares what the hardware gave for the rows of a layer with float64."""
     settings, x = stack.table.settings[layer], stack.x[layer]
-    y, flags, last = _outputs(settings, results), _flags(results), _last(results)
-    options = settings.model_dump(include={"mode", "eps", "n_sub", "first", "stride"})
+    y, flags, last = row_outputs(settings, results), _flags(results), _last(results)
+    options = settings.model_dump(include={"mode", "eps", "n_sub", "first", "stride", "y_scale"})
+    options["x_scale"] = stack.x_scale[layer]
     gamma, beta = (
         slots[settings.slot] if uses(settings, kind) else None
         for kind, slots in (("gamma", stack.gamma), ("beta", stack.beta))
     )
     options["one_plus_gamma"] = stack.one_plus_gamma and gamma is not None
     with np.errstate(invalid="ignore"):  # Infinite parameters: their elements are NaN in y.
-        exact = reference(np.where(np.isfinite(x), x, 0), gamma, beta, **options)
+        exact = reference(np.where(np.isfinite(x), x, x.dtype.type(0)), gamma, beta, **options)
     predicts = flags & RowFlag.PREDICTED != 0
-    judged = ~np.isnan(y)
-    mine = judged & ~predicts[:, None]
-    errors = ulp_error(y[mine], exact.y[mine], exact.gamma_xhat[mine])
+    mine = Reference(*(each[~predicts] for each in exact))
+    errors = result_errors(x[~predicts], y[~predicts], mine, flags[~predicts])
+    error = (float(errors.max()), float(errors.mean())) if errors.size else (None, None)
+    lsb = settings.int8_output
+    judged = np.isfinite(exact.y) if lsb else ~np.isnan(y)
     largest, mean_square = _differences(y[predicts], exact.y[predicts], judged[predicts])
     latencies = [row.latency for row in results]
     return LayerReport(
@@ -276,8 +293,13 @@ def judge_layer(stack: Stack, layer: int, results: Sequence[RowResult]) -> Layer
         rows=len(y),
         cycles_per_row=float(np.diff(last).mean()) if len(last) > 1 else None,
         latency_cycles=float(np.mean(latencies)),
-        max_error_ulp=float(errors.max()) if errors.size else None,
-        mean_error_ulp=float(errors.mean()) if errors.size else None,
+        input_format=settings.input_format,
+        output_format=settings.output_format,
+        y_scale=settings.y_scale if lsb else None,
+        max_error_ulp=None if lsb else error[0],
+        mean_error_ulp=None if lsb else error[1],
+        max_error_lsb=error[0] if lsb else None,
+        mean_error_lsb=error[1] if lsb else None,
         predicted=int(np.count_nonzero(predicts & (flags & RowFlag.GUARD == 0))),
         guarded=int(np.count_nonzero(flags & RowFlag.GUARD)),
         no_anchor=int(np.count_nonzero(flags & RowFlag.NO_ANCHOR)),
@@ -331,13 +353,6 @@ def _named(runs: Mapping[str, _Run], pick: Callable[[Verdict], list[int]]) -> li
     ]
 
 
-def _outputs(settings: LayerSettings, results: Sequence[RowResult]) -> NDArray[np.float16]:
-    bits = np.full((len(results), settings.n), FP16.quiet_nan, np.uint16)
-    for row, got in zip(bits, results, strict=True):
-        row[: len(got.bits)] = got.bits
-    return bits.view(np.float16)
-
-
 def _flags(results: Sequence[RowResult]) -> NDArray[np.uint16]:
     return np.array([row.flags for row in results], np.uint16)
 
@@ -347,7 +362,7 @@ def _last(results: Sequence[RowResult]) -> NDArray[np.int64]:
 
 
 def _differences(
-    y: NDArray[np.float16], exact: NDArray[np.float64], judged: NDArray[np.bool_]
+    y: Rows, exact: NDArray[np.float64], judged: NDArray[np.bool_]
 ) -> tuple[float | None, float | None]:
     """|y − y64| / |y64| of rows: the largest, and that of all together; None where there is nothing to compare."""
     # Infinity counts as the number after the largest finite one.
@@ -376,7 +391,7 @@ def _layers_table(report: StackReport) -> Table:
         "ISD from",
         "Cycles a row",
         "Latency",
-        "Max, mean ulp",
+        "Max, mean error",
         "Predicted",
         "Difference max, rms",
         title=f"{report.configuration}, {len(report.layers)} layers of {rows} rows simulated with {report.simulator}",
@@ -392,7 +407,8 @@ def _layers_table(report: StackReport) -> Table:
             source,
             "" if layer.cycles_per_row is None else f"{layer.cycles_per_row:g}",
             f"{layer.latency_cycles:.1f}",
-            _pair(layer.max_error_ulp, layer.mean_error_ulp, ".4f"),
+            _pair(layer.max_error_ulp, layer.mean_error_ulp, ".4f", " ulp")
+            or _pair(layer.max_error_lsb, layer.mean_error_lsb, ".4g", " LSB"),
             "" if layer.anchor is None else _predictions(layer),
             _pair(layer.max_difference, layer.rms_difference, ".2%"),
         )
@@ -406,8 +422,8 @@ def _predictions(layer: LayerReport) -> str:
     )
 
 
-def _pair(first: float | None, second: float | None, form: str) -> str:
-    return "" if first is None or second is None else f"{first:{form}}, {second:{form}}"
+def _pair(first: float | None, second: float | None, form: str, unit: str = "") -> str:
+    return "" if first is None or second is None else f"{first:{form}}, {second:{form}}{unit}"
 
 
 _FIGURES = {

@@ -93,8 +93,13 @@ class Tensors:
         rows, n = x.shape
         given = {name: scalar(name, arrays[name]) for name in SETTINGS if name in arrays}
         given |= _formats(arrays, configuration)
-        x_scale = _x_scale(arrays, rows)
-        x_scale = x_scale if own_scale is None else own_scale
+        x_scale = np.ones(rows, np.float32) if own_scale is None else own_scale
+        if "x_scale" in arrays:
+            if arrays["x"].dtype != np.int8:
+                raise ConfigurationError(
+                    f"x_scale is given, but x is {arrays['x'].dtype}: only INT8 elements have a scale"
+                )
+            x_scale = scale_array("x_scale", arrays["x_scale"], rows)
         if "x_scale" in arrays and not arrays["x_scale"].ndim and x_scale[0]:
             given["x_scale"] = float(x_scale[0])
         n_sub = given.get("n_sub", what.n_sub)
@@ -147,15 +152,7 @@ def _elements(
     x = arrays["x"]
     formats = configuration.what.formats
     if configuration.what.integer and x.dtype.kind == "f":
-        _require_rows("x", x)
-        _require_float("x", x)
-        wrong = np.argwhere(~np.isfinite(x))
-        if len(wrong):
-            where = wrong[0].tolist()
-            raise ConfigurationError(
-                f"x{where} = {x[tuple(where)]}, which no INT8 number stands for; allowed are finite numbers"
-            )
-        return quantized(x)
+        return quantized(finite_array("x", x))
     if x.dtype != np.int8:
         if x.dtype.kind in "iu" and INT8.name in formats:
             raise ConfigurationError(f"x is {x.dtype}, but must be float16, float32 or int8")
@@ -166,7 +163,7 @@ def _elements(
         raise ConfigurationError(
             "x is int8, so x_scale, a number or one for each row, is needed, but missing"
         )
-    _require_rows("x", x)
+    require_rows("x", x)
     return cast(NDArray[np.int8], x), None
 
 
@@ -210,21 +207,14 @@ def _formats(arrays: dict[str, Array], configuration: Configuration) -> dict[str
     return found
 
 
-def _x_scale(arrays: dict[str, Array], rows: int) -> NDArray[np.float32]:
-    """(rows,)"""
-    if "x_scale" not in arrays:
-        return np.ones(rows, np.float32)
-    given = arrays["x_scale"]
-    if arrays["x"].dtype != np.int8:
-        raise ConfigurationError(
-            f"x_scale is given, but x is {arrays['x'].dtype}: only INT8 elements have a scale"
-        )
+def scale_array(name: str, given: Array, rows: int) -> NDArray[np.float32]:
+    """What INT8 elements are multiplied by, for each row (rows,); ConfigurationError if it is no number, and no (rows,), that may be."""
     if given.shape not in ((), (rows,)):
         raise ConfigurationError(
-            f"x_scale has shape {given.shape}, but must be a number or ({rows},): one for each row"
+            f"{name} has shape {given.shape}, but must be a number or ({rows},): one for each row"
         )
     for place, value in enumerate(given.reshape(-1).tolist()):
-        _require_scale(f"x_scale[{place}]" if given.ndim else "x_scale", value, 0.0)
+        _require_scale(f"{name}[{place}]" if given.ndim else name, value, 0.0)
     return np.broadcast_to(given.astype(np.float32), (rows,))
 
 
@@ -244,7 +234,8 @@ def write(path: Path, **arrays: Array) -> None:
     """Writes an .npz file under exactly this name; raises ConfigurationError if it can't.
 
     For rows: y (rows, N); cycles (rows,), from the first input beat to each row's last output beat; flags (rows,),
-    `haan.flags.RowFlag`; y_scale, what y is to be multiplied by, if it is INT8. For layers K of a stack the same as y.K, cycles.K and flags.K. In builds with
+    `haan.flags.RowFlag`; y_scale, what y is to be multiplied by, if it is INT8. For layers K of a stack the same as y.K, cycles.K, flags.K and
+    y_scale.K. In builds with
     `statistics_stream` also mean and isd (rows,), FP32.
     """
     try:
@@ -317,7 +308,7 @@ def scalar(name: str, array: Array) -> Any:
 
 def rows_array(name: str, x: Array) -> NDArray[np.float16]:
     """Rows as FP16; ConfigurationError if they are no (rows, N) of FP16 values."""
-    _require_rows(name, x)
+    require_rows(name, x)
     _require_float(name, x)
     half = _half(x)
     where = _differs(x, half)
@@ -328,7 +319,21 @@ def rows_array(name: str, x: Array) -> NDArray[np.float16]:
     return half
 
 
-def _require_rows(name: str, x: Array) -> None:
+def finite_array(name: str, x: Array) -> Array:
+    """Rows that can become INT8; ConfigurationError if they are no (rows, N) of finite numbers."""
+    require_rows(name, x)
+    _require_float(name, x)
+    wrong = np.argwhere(~np.isfinite(x))
+    if len(wrong):
+        where = wrong[0].tolist()
+        raise ConfigurationError(
+            f"{name}{where} = {x[tuple(where)]}, which no INT8 number stands for; allowed are finite numbers"
+        )
+    return x
+
+
+def require_rows(name: str, x: Array) -> None:
+    """ConfigurationError if an array is no (rows, N)."""
     if x.ndim != 2 or not x.size:
         raise ConfigurationError(
             f"{name} has shape {x.shape}, but must be (rows, N) with at least one row and one element"

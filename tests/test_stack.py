@@ -121,6 +121,141 @@ def test_a_layer_begins_when_the_one_before_has_left(small):
     assert report.effort.cycles == output["cycles.5"][-1]
 
 
+# INT8
+
+MIXED = SMALL.with_(formats=["fp16", "int8"], parameter_format="fp32", slots=4, name="mixed")
+BOTH = {"input_format": "int8", "output_format": "int8"}
+INT8_LAYERS = {
+    "layer": [
+        {"n": 24, "mode": "rmsnorm", "affine": "gamma", "output_format": "int8", "y_scale": 0.02},
+        {"n": 24, "mode": "rmsnorm", "affine": "gamma", "slot": 1, "skip": True, "anchor": 0}
+        | BOTH
+        | {"ratio": 0.9, "y_scale": 0.03},
+        {"n": 40, "affine": "gamma+beta", "slot": 2, "x_scale": 0.1, "y_scale": 0.03} | BOTH,
+        {"n": 24, "input_format": "int8"},
+        {"n": 24, "input_format": "int8", "affine": "gamma", "slot": 3, "x_scale": 0.05},
+    ]
+}
+
+
+def int8_arrays():
+    """INT8 rows with scales beside them, with that of the layer, and numbers that become INT8 in either way."""
+    random = np.random.default_rng(7)
+    x = [random.normal(0, 2, (ROWS, n)).astype(np.float32) for n in (24, 24, 40, 24, 24)]
+    return {
+        "x.0": x[0].astype(np.float16),
+        "x.1": np.rint(x[1] * 20).astype(np.int8),
+        "x_scale.1": np.full(ROWS, 0.05, np.float32),
+        "x.2": np.rint(x[2] * 10).astype(np.int8),
+        "x.3": x[3],
+        "x.4": x[4],
+        # 0.1 is no FP16 number, and need not be one: it is divided.
+        **{f"gamma.{k}": np.full(n, 0.1, np.float32) for k, n in ((0, 24), (1, 24), (2, 40))},
+        "beta.2": np.full(40, 0.3, np.float32),
+        "gamma.4": np.ones(24, np.float32),
+    }
+
+
+def test_a_stack_of_both_formats(tmp_path):
+    path, arrays = tmp_path / "x.npz", int8_arrays()
+    np.savez(path, **arrays)
+    table = LayerTable.from_dict(INT8_LAYERS)
+    stack = Stack.read(path, table, MIXED)
+    outcome = measure_stack(MIXED, stack, "verilator", None, lambda text: None)
+    report, output = outcome.report, outcome.arrays()
+    assert report.bit_exact and report.cycle_exact
+    assert [each.predicted for each in report.layers] == [0, ROWS, 0, 0, 0]
+    assert {name for name in output if "y_scale" in name} == {"y_scale.0", "y_scale.1", "y_scale.2"}
+    for layer, each in zip(report.layers, table.settings.values(), strict=True):
+        assert (layer.input_format, layer.output_format) == (each.input_format, each.output_format)
+        assert output[f"y.{layer.layer}"].dtype == (np.int8 if each.int8_output else np.float16)
+        if each.int8_output and not each.skip:
+            assert layer.mean_error_lsb <= layer.max_error_lsb <= 1 and layer.max_error_ulp is None
+        if not each.int8_output:
+            assert layer.max_error_ulp < 0.55 and layer.max_error_lsb is None
+    # Each layer by its definition.
+    x = arrays["x.3"].astype(np.float64)
+    exact = (x - x.mean(axis=1, keepdims=True)) / x.std(axis=1, keepdims=True)
+    np.testing.assert_allclose(output["y.3"], exact, atol=0.03)
+    x = arrays["x.2"].astype(np.float64)
+    exact = (x - x.mean(axis=1, keepdims=True)) / x.std(axis=1, keepdims=True) * 0.1 + 0.3
+    np.testing.assert_allclose(output["y.2"] * output["y_scale.2"], exact, atol=0.016)
+    isd = reference(arrays["x.0"], mode="rmsnorm").isd[:, None]
+    exact = arrays["x.1"].astype(np.float64) * 0.05 * isd * 0.9 * 0.1
+    np.testing.assert_allclose(output["y.1"] * output["y_scale.1"], exact, atol=0.016)
+
+
+def test_a_stack_of_int8_alone(tmp_path):
+    build = MIXED.with_(formats=["int8"], skipping=False, anchors=1)
+    layers = [
+        {"n": n, "affine": "gamma", "slot": slot, "y_scale": 0.03} | BOTH
+        for slot, n in enumerate((24, 40))
+    ]
+    random = np.random.default_rng(9)
+    arrays = {f"x.{k}": random.normal(0, 3, (ROWS, n)) for k, n in enumerate((24, 40))}
+    arrays |= {f"gamma.{k}": np.full(n, 0.7) for k, n in enumerate((24, 40))}
+    np.savez(tmp_path / "x.npz", **{name: each.astype(np.float32) for name, each in arrays.items()})
+    stack = Stack.read(tmp_path / "x.npz", LayerTable.from_dict({"layer": layers}), build)
+    report = measure_stack(build, stack, "verilator", None, lambda text: None).report
+    assert report.bit_exact and report.cycle_exact
+    assert all(layer.max_error_lsb <= 1 for layer in report.layers)
+
+
+GOOD_INT8 = int8_arrays()
+BAD_INT8 = {
+    "no scale": ({"x_scale.1": None}, {}, "x.1 is int8, so x_scale.1, a number or one for each"),
+    "scale of numbers": (
+        {"x_scale.3": np.float32(1)},
+        {},
+        "x_scale.3 is given, but x.3 is float32: only INT8 elements have a scale",
+    ),
+    "two scales": (
+        {"x_scale.2": np.float32(1)},
+        {},
+        "array 'x_scale.2': layer 2 has input_format = 'int8', x_scale = 0.1",
+    ),
+    "scale of FP16": (
+        {"x_scale.0": np.float32(1)},
+        {},
+        "array 'x_scale.0': layer 0 has input_format = 'fp16', x_scale = None",
+    ),
+    "scale's shape": (
+        {"x_scale.1": np.ones(3, np.float32)},
+        {},
+        "x_scale.1 has shape (3,), but must be a number or (4,)",
+    ),
+    "scale's value": ({"x_scale.1": np.float32(-1)}, {}, "x_scale.1 = -1.0: allowed is 0, and"),
+    "not finite": (
+        {"x.3": np.full((4, 24), np.inf, np.float32)},
+        {},
+        "x.3[0, 0] = inf, which no INT8 number stands for",
+    ),
+    "int8 as FP16": (
+        {"x.0": np.ones((4, 24), np.int8)},
+        {},
+        "x.0 is int8, but must be float16 or float32",
+    ),
+    "one slot": (
+        {},
+        {"slot": 0, "y_scale": 0.03},
+        "but both have slot = 0, whose gamma is divided by y_scale; allowed are different slots",
+    ),
+}
+
+
+@pytest.mark.parametrize(("arrays", "changes", "sentence"), BAD_INT8.values(), ids=BAD_INT8)
+def test_bad_stacks_of_int8(tmp_path, arrays, changes, sentence):
+    first, second, *others = INT8_LAYERS["layer"]
+    table = LayerTable.from_dict({"layer": [first, second | changes, *others]})
+    path = tmp_path / "x.npz"
+    given = {name: each for name, each in (GOOD_INT8 | arrays).items() if each is not None}
+    np.savez(path, **given)
+    with pytest.raises(ConfigurationError) as refusal:
+        Stack.read(path, table, MIXED)
+    assert str(refusal.value).startswith(f"{path}: ")
+    assert sentence in str(refusal.value)
+
+
 # A real model
 
 LLAMA = Configuration.from_toml(ROOT / "examples" / "smollm2_stack.toml")
@@ -199,7 +334,10 @@ GOOD = small_arrays()
 BAD_STACKS = {
     "missing": ({"x.3": None}, "array x.3 (rows, N) is missing, and {table} has layer 3"),
     "no such layer": ({"x.2": GOOD["x.0"]}, "array 'x.2': {table} has no layer 2"),
-    "unknown": ({"y.0": GOOD["x.0"]}, "array 'y.0' is not known; there are: x.K, gamma.K"),
+    "unknown": (
+        {"y.0": GOOD["x.0"]},
+        "array 'y.0' is not known; there are: x.K, x_scale.K, gamma.K",
+    ),
     "zeros": ({"x.00": GOOD["x.0"]}, "array 'x.00' is not known"),
     "length": ({"x.3": GOOD["x.0"]}, "x.3 has rows of 24 elements, but layer 3 has n = 40"),
     "rows": ({"x.1": GOOD["x.1"][:3]}, "x.1 has 3 rows, but x.0 has 4; allowed is the same"),
@@ -248,13 +386,6 @@ def test_bad_stacks(tmp_path, arrays, sentence, capsys):
     assert warning.startswith(f"haan: warning: {table}: layer 3: n_sub = 10 of n = 40; ")
     assert refusal.startswith(f"haan: {path}: ")
     assert sentence.format(table=table) in refusal
-
-
-def test_a_stack_of_int8_is_refused():
-    build = SMALL.with_(formats=["fp16", "int8"])
-    table = LayerTable.from_dict({"layer": [{"n": 4}, {"n": 4, "input_format": "int8"}]})
-    with pytest.raises(ConfigurationError, match="layer 1: input_format = 'int8'; stacks are sim"):
-        Stack.read(Path("absent.npz"), table, build)
 
 
 def to_toml(layers):
