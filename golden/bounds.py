@@ -199,7 +199,7 @@ def integer_error(
     absolute: NDArray[Any] | float = 0.0,
 ) -> NDArray[np.float64]:
     """Bound of the error of INT8 results before they are rounded, in LSB: where it is below 1, a result is at most 1 off from the exact one
-    rounded. Where gamma divided by y_scale is 0 or a normal number of the parameter format.
+    rounded. Where gamma divided by y_scale is 0 or a normal number of the parameter format. Builds with INT8 alone: `fixed_error`.
 
     gamma_xhat, beta : exact, divided by y_scale: the roundings of both to the parameter format are part of the bound
     absolute : `absolute_error`
