@@ -212,7 +212,7 @@ def build(
             with tempfile.TemporaryDirectory(dir=root, prefix="building-") as name:
                 work = Path(name) / "work"
                 _compile(made, work, verilog, top, ports, waves)
-                _keep(work, ["verilat*.o"], runtime)
+                _keep(work, ["verilated*.o"], runtime)
                 _keep(work, [top if simulator == "verilator" else "sim.vvp"], root / key)
     return Build(root / key, top, simulator, waves)
 
