@@ -31,6 +31,7 @@ from haan.golden import fixed as lanes
 from haan.golden.bounds import isd_error
 from haan.latency import core_latency
 from haan.layer import LayerSettings, float32_bits
+from haan.scaling import quantized
 
 from .test_golden_accuracy import table, up
 from .test_golden_exact import (
@@ -43,7 +44,17 @@ from .test_golden_exact import (
     root,
     truncated,
 )
-from .test_golden_int8 import any_scale, integers, lanes_isd, quantized, real_rows
+from .test_golden_int8 import (
+    BAD_SETTINGS,
+    GOOD_SCALES,
+    ROUNDED,
+    any_scale,
+    errors_of_real_rows,
+    integers,
+    lanes_isd,
+    real_rows,
+    within,
+)
 
 P_N = 4
 BUILD = Configuration.preset("tiny").with_(
@@ -380,24 +391,7 @@ def test_xhat_saturates_beyond_what_a_row_can_have():
         assert not got.flags.any()
 
 
-@pytest.mark.parametrize(
-    ("y", "want", "beyond"),
-    [
-        (127.25, 127, False),
-        (127.5, 127, True),
-        (128.0, 127, True),
-        (-128.0, -128, False),
-        (-128.5, -128, False),
-        (-128.75, -128, True),
-        (0.5, 0, False),
-        (1.5, 2, False),
-        (-2.5, -2, False),
-        (-1.5, -2, False),
-        (-0.5, 0, False),
-        (60000.0, 127, True),
-        (-60000.0, -128, True),
-    ],
-)
+@pytest.mark.parametrize(("y", "want", "beyond"), ROUNDED)
 def test_rounding_and_saturation(y, want, beyond):
     """A row whose result is beta."""
     layer = LayerSettings(n=2, affine="gamma+beta", x_scale=1.0, **INT8)
@@ -555,19 +549,7 @@ def test_a_narrow_bus_makes_the_same_packets(size):
     [
         ({"input_format": 0}, ONE),
         ({"output_format": 0}, ONE),
-        ({"input_format": 2}, ONE),
-        ({"output_format": 3}, ONE),
-        ({"x_scale": float32_bits(-1.0)}, ONE),
-        ({"x_scale": 0x80000000}, ONE),
-        ({"x_scale": 0x007FFFFF}, ONE),
-        ({"x_scale": 0x7F800000}, ONE),
-        ({"x_scale": 0x7FC00000}, ONE),
-        ({}, float32_bits(-1.0)),
-        ({}, 0x80000000),
-        ({}, 1),
-        ({}, 0x7F800000),
-        ({}, 0xFFC00000),
-        ({"gamma": 0}, ONE),
+        *BAD_SETTINGS,
         ({"gamma": 0, "beta": 1}, ONE),
         ({"valid": 0}, ONE),
         ({"n": 0}, ONE),
@@ -588,12 +570,7 @@ def test_bad_settings_are_one_null_beat(fields, x_scale):
 @pytest.mark.parametrize(
     ("fields", "x_scale"),
     [
-        ({}, 0),
-        ({}, 0x00800000),
-        ({}, 0x7F7FFFFF),
-        ({"x_scale": 0x00800000}, 0x80000000),
-        ({"x_scale": 0x7F7FFFFF}, 1),
-        ({"y_scale": 0x7FC00000}, ONE),
+        *GOOD_SCALES,
         ({"cast_before_gamma": 1}, ONE),
         ({"skip": 1, "keep_isd": 1, "ratio": 0x7FC00000}, ONE),
     ],
@@ -674,12 +651,7 @@ def judged(build, q, scale, gamma, beta, mode, eps, y_scale=1.0, limit=1.0) -> n
     xhat = np.where(divided, exact.gamma_xhat / factor, 0)
     isd = (exact.isd * scale)[:, None]
     bound = fixed_error(build, layer, divided, xhat, offset, isd)
-    assert ((bound < limit) | (np.abs(exact.y) > 129 + bound)).all()
-    error = lsb_error(got.y, exact.y)
-    # Where the exact result is farther from a tie than the bound, nothing else can come out.
-    tie = np.abs(exact.y - np.floor(exact.y) - 0.5)
-    assert (error <= (tie <= bound)).all()
-    return error
+    return within(got.y, exact.y, bound, limit)
 
 
 @pytest.mark.parametrize("share", [1.0, 0.999], ids=["all", "saturating"])
@@ -687,13 +659,9 @@ def judged(build, q, scale, gamma, beta, mode, eps, y_scale=1.0, limit=1.0) -> n
     ("build", "equal"), [(DEFAULT, 0.995), (FP32, 0.995)], ids=["fp16", "fp32"]
 )
 def test_real_rows_are_as_exact_ones_rounded(build, equal, share):
-    """At most one LSB off, and nearly all of them not at all; y_scale is of the whole norm."""
+    """At most one LSB off, and nearly all of them not at all."""
     same = total = 0
-    for mode, x, gamma, beta, eps in real_rows():
-        q, scale = quantized(x)
-        exact = reference(q, gamma, beta, mode=mode, eps=eps, x_scale=scale)
-        y_scale = float(np.float32(np.quantile(np.abs(exact.y), share) / 127))
-        error = judged(build, q, scale, gamma, beta, mode, eps, y_scale)
+    for error in errors_of_real_rows(judged, build, share):
         assert (error == 0).mean() >= 0.99
         same, total = same + int((error == 0).sum()), total + error.size
     assert total > 100_000

@@ -34,7 +34,7 @@ from haan.golden.inverse_sqrt import Root, scaled
 from haan.golden.pipeline import row_statistics
 from haan.golden.reference import ulp
 from haan.layer import LayerSettings, float32_bits
-from haan.scaling import divided
+from haan.scaling import divided, quantized
 
 from .test_golden_accuracy import table, up
 from .test_golden_exact import (
@@ -409,23 +409,25 @@ def test_constant_rows(value):
         assert (got.y == np.sign(value) * 30).all() and not got.flags.any()
 
 
-@pytest.mark.parametrize(
-    ("y", "want", "beyond"),
-    [
-        (127.25, 127, False),
-        (127.5, 127, True),
-        (128.0, 127, True),
-        (-128.0, -128, False),
-        (-128.5, -128, False),
-        (-128.75, -128, True),
-        (0.5, 0, False),
-        (1.5, 2, False),
-        (-2.5, -2, False),
-        (-0.5, 0, False),
-        (60000.0, 127, True),
-        (-60000.0, -128, True),
-    ],
-)
+ROUNDED = [
+    (127.25, 127, False),
+    (127.5, 127, True),
+    (128.0, 127, True),
+    (-128.0, -128, False),
+    (-128.5, -128, False),
+    (-128.75, -128, True),
+    (0.5, 0, False),
+    (1.5, 2, False),
+    (-2.5, -2, False),
+    (-1.5, -2, False),
+    (-0.5, 0, False),
+    (60000.0, 127, True),
+    (-60000.0, -128, True),
+]
+"""A number, the INT8 result, whether it is saturated."""
+
+
+@pytest.mark.parametrize(("y", "want", "beyond"), ROUNDED)
 def test_rounding_and_saturation(y, want, beyond):
     """A row whose result is beta."""
     layer = LayerSettings(
@@ -623,23 +625,36 @@ def test_isds_are_kept_and_predicted_in_real_units(mode, x_format):
 
 # What is refused
 
+BAD_SETTINGS = [
+    ({"input_format": 2}, ONE),
+    ({"output_format": 3}, ONE),
+    ({"x_scale": float32_bits(-1.0)}, ONE),
+    ({"x_scale": 0x80000000}, ONE),
+    ({"x_scale": 0x007FFFFF}, ONE),
+    ({"x_scale": 0x7F800000}, ONE),
+    ({"x_scale": 0x7FC00000}, ONE),
+    ({}, float32_bits(-1.0)),
+    ({}, 0x80000000),
+    ({}, 1),
+    ({}, 0x7F800000),
+    ({}, 0xFFC00000),
+    ({"gamma": 0}, ONE),
+]
+"""Fields of a record, and a row's scale."""
+GOOD_SCALES = [
+    ({}, 0),
+    ({}, 0x00800000),
+    ({}, 0x7F7FFFFF),
+    ({"x_scale": 0x00800000}, 0x80000000),
+    ({"x_scale": 0x7F7FFFFF}, 1),
+    ({"y_scale": 0x7FC00000}, ONE),
+]
+
 
 @pytest.mark.parametrize(
     ("fields", "x_scale"),
     [
-        ({"input_format": 2}, ONE),
-        ({"output_format": 3}, ONE),
-        ({"x_scale": float32_bits(-1.0)}, ONE),
-        ({"x_scale": 0x80000000}, ONE),
-        ({"x_scale": 0x007FFFFF}, ONE),
-        ({"x_scale": 0x7F800000}, ONE),
-        ({"x_scale": 0x7FC00000}, ONE),
-        ({}, float32_bits(-1.0)),
-        ({}, 0x80000000),
-        ({}, 1),
-        ({}, 0x7F800000),
-        ({}, 0xFFC00000),
-        ({"gamma": 0}, ONE),
+        *BAD_SETTINGS,
         ({"cast_before_gamma": 1}, ONE),
     ],
     ids=str,
@@ -655,15 +670,10 @@ def test_bad_settings_are_one_null_beat(fields, x_scale):
 @pytest.mark.parametrize(
     ("fields", "x_scale"),
     [
-        ({}, 0),
-        ({}, 0x00800000),
-        ({}, 0x7F7FFFFF),
-        ({"x_scale": 0x00800000}, 0x80000000),
-        ({"x_scale": 0x7F7FFFFF}, 1),
+        *GOOD_SCALES,
         ({"input_format": 0, "x_scale": 1}, 0x7FC00000),
         ({"output_format": 0, "gamma": 0}, ONE),
         ({"output_format": 0, "cast_before_gamma": 1}, ONE),
-        ({"y_scale": 0x7FC00000}, ONE),
     ],
     ids=str,
 )
@@ -866,12 +876,6 @@ def test_a_narrow_bus_carries_whole_pairs():
 # Accuracy
 
 
-def quantized(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """INT8 rows and their scales: the largest magnitude of each is 127."""
-    scale = (np.abs(x.astype(np.float64)).max(axis=1) / 127).astype(np.float32)
-    return np.rint(x / scale[:, None].astype(np.float64)).astype(np.int8), scale
-
-
 def real_rows():
     """(mode, x, gamma, beta, eps) of real norms."""
     stored = np.load(DATA / "smollm2_rmsnorm_selected.npz")
@@ -881,6 +885,25 @@ def real_rows():
     for norm in (name.removesuffix("_x") for name in stored.files if name.endswith("_x")):
         x, gamma, beta = (stored[f"{norm}_{part}"] for part in ("x", "gamma", "beta"))
         yield "layernorm", x, gamma, beta, float(stored[f"{norm}_eps"])
+
+
+def within(y, exact, bound, limit=1.0) -> np.ndarray:
+    """Errors of INT8 results in LSB, by a bound before rounding that is below the limit where nothing is saturated."""
+    assert ((bound < limit) | (np.abs(exact) > 129 + bound)).all()
+    error = lsb_error(y, exact)
+    # Where the exact result is farther from a tie than the bound, nothing else can come out.
+    tie = np.abs(exact - np.floor(exact) - 0.5)
+    assert (error <= (tie <= bound)).all()
+    return error
+
+
+def errors_of_real_rows(judge, build, share):
+    """What `judge` says of the rows of each real norm; y_scale is of the whole norm: the largest result, or a quantile, becomes 127."""
+    for mode, x, gamma, beta, eps in real_rows():
+        q, scale = quantized(x)
+        exact = reference(q, gamma, beta, mode=mode, eps=eps, x_scale=scale)
+        y_scale = float(np.float32(np.quantile(np.abs(exact.y), share) / 127))
+        yield judge(build, q, scale, gamma, beta, mode, eps, y_scale)
 
 
 def judged(build, q, scale, gamma, beta, mode, eps, y_scale) -> np.ndarray:
@@ -902,12 +925,7 @@ def judged(build, q, scale, gamma, beta, mode, eps, y_scale) -> np.ndarray:
     absolute = absolute_error(build, layer, gamma / y_scale, spread[:, None])
     offset = 0.0 if beta is None else beta / y_scale
     bound = integer_error(build, layer, exact.gamma_xhat, offset, absolute)
-    assert ((bound < 1) | (np.abs(exact.y) > 129 + bound)).all()
-    error = lsb_error(got.y, exact.y)
-    # Where the exact result is farther from a tie than the bound, nothing else can come out.
-    tie = np.abs(exact.y - np.floor(exact.y) - 0.5)
-    assert (error <= (tie <= bound)).all()
-    return error
+    return within(got.y, exact.y, bound)
 
 
 @pytest.mark.parametrize("share", [1.0, 0.999], ids=["all", "saturating"])
@@ -915,13 +933,9 @@ def judged(build, q, scale, gamma, beta, mode, eps, y_scale) -> np.ndarray:
     ("build", "equal"), [(DEFAULT, 0.998), (FP32, 0.9995)], ids=["fp16", "fp32"]
 )
 def test_real_rows_are_as_exact_ones_rounded(build, equal, share):
-    """At most one LSB off, and nearly all of them not at all; y_scale is of the whole norm."""
+    """At most one LSB off, and nearly all of them not at all."""
     same = total = 0
-    for mode, x, gamma, beta, eps in real_rows():
-        q, scale = quantized(x)
-        exact = reference(q, gamma, beta, mode=mode, eps=eps, x_scale=scale)
-        y_scale = float(np.float32(np.quantile(np.abs(exact.y), share) / 127))
-        error = judged(build, q, scale, gamma, beta, mode, eps, y_scale)
+    for error in errors_of_real_rows(judged, build, share):
         same, total = same + int((error == 0).sum()), total + error.size
     assert total > 100_000
     assert same / total >= equal

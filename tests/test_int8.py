@@ -13,7 +13,7 @@ from haan.flags import RowFlag
 from haan.golden import lsb_error, reference
 from haan.layer import LayerSettings, float32_bits
 from haan.registers import register_map
-from haan.scaling import divided
+from haan.scaling import divided, quantized
 from haan.sim import (
     ParameterVector,
     Row,
@@ -27,7 +27,7 @@ from haan.sim.jobs import BusAccess, Moment
 from haan.sim.verdict import compare
 
 from .test_axi import OKAY, SLVERR, codes, reads, run, setup, values, write
-from .test_golden_int8 import quantized, real_rows
+from .test_golden_int8 import real_rows
 from .test_rows import STALLS, pairwise
 
 FORMATS = ["fp16", "int8"]

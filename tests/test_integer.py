@@ -11,10 +11,10 @@ from haan.flags import RowFlag
 from haan.golden import lsb_error, reference
 from haan.latency import row_products
 from haan.layer import LayerSettings, float32_bits
-from haan.scaling import divided
+from haan.scaling import divided, quantized
 from haan.sim import ParameterVector, Row, simulate, stimulus
 
-from .test_golden_int8 import quantized, real_rows
+from .test_golden_int8 import real_rows
 from .test_int8 import BAD_SCALES, any_layer, any_row, check, choose, make_parameters
 from .test_rows import STALLS, pairwise
 
