@@ -68,6 +68,14 @@ class Result:
     depth: Depth
     units: list[Unit]
 
+    def core(self) -> dict[str, tuple[int, int]]:
+        """What the core has of that for which there is a target, and the target."""
+        if self.configuration not in CORES:
+            return {}
+        used = self.area.luts + self.area.lut_memory, self.area.multipliers
+        most = CORES[self.configuration]
+        return dict(zip(("LUT", "multipliers"), zip(used, most, strict=True), strict=True))
+
     def misses(self) -> list[str]:
         """What is beyond its target."""
         found = [
@@ -75,11 +83,9 @@ class Result:
             for unit in self.units
             if unit.target_luts is not None and unit.luts > unit.target_luts
         ]
-        luts, multipliers = CORES.get(self.configuration, (None, None))
-        if luts and self.area.luts + self.area.lut_memory > luts:
-            found.append(f"{self.area.luts + self.area.lut_memory} LUT, target {luts}")
-        if multipliers and self.area.multipliers > multipliers:
-            found.append(f"{self.area.multipliers} multipliers, target {multipliers}")
+        for name, (used, most) in self.core().items():
+            if used > most:
+                found.append(f"{used} {name}, target {most}")
         if self.routing and self.routing.mhz < MHZ:
             found.append(f"{self.routing.mhz:.1f} MHz, target {MHZ:.0f}")
         if self.depth.lut_levels > LUT_LEVELS:
@@ -163,13 +169,12 @@ def core_table(result: Result) -> Table:
                 share = 100 * used / routing.available[name]
                 table.add_row(f"{name} (with harness)", f"{used} ({share:.0f} %)", "")
         table.add_section()
-    luts, multipliers = CORES.get(result.configuration, (None, None))
-    most = f"<= {luts} together" if luts else ""
-    table.add_row("UltraScale+, LUT", str(result.area.luts), most)
-    table.add_row("LUT as memory", str(result.area.lut_memory), most)
+    table.add_row("UltraScale+, LUT", str(result.area.luts), "")
+    table.add_row("LUT as memory", str(result.area.lut_memory), "")
     table.add_row("registers", str(result.area.registers), "")
-    most = f"<= {multipliers}" if multipliers else ""
-    table.add_row("multipliers", str(result.area.multipliers), most)
+    table.add_row("multipliers", str(result.area.multipliers), "")
+    for name, (used, most) in result.core().items():
+        table.add_row(f"{name}, all together", str(used), f"<= {most}")
     table.add_row("block RAM (36 Kbit)", f"{result.area.block_rams:g}", "")
     table.add_row("LUT levels", str(result.depth.lut_levels), f"<= {LUT_LEVELS}")
     table.add_row("  from", result.depth.start, "")

@@ -297,7 +297,7 @@ def row_results(
     affine: Affine,
     present: Mask | None = None,
 ) -> tuple[Patterns, NDArray[np.uint16]]:
-    """Patterns (rows, N) and flags (rows,) of rows whose statistics are known; parameters as for `normalize_bits`."""
+    """Results (rows, N) and flags (rows,) of rows whose statistics are known; parameters as for `normalize_bits`."""
     int8 = settings.int8_output
     y = np.empty(bits.shape, dtype=np.uint8 if int8 else np.uint16)
     overflow = np.empty(len(bits), dtype=np.bool_)
@@ -464,8 +464,8 @@ class _EqualRows:
         if layer.int8_input:
             if configuration.what.mixed:
                 rows = [row.halves() for row in rows]
-            fixed = None if layer.x_scale is None else float32_bits(layer.x_scale)
-            scales = [row.x_scale if fixed is None else fixed for row in rows]
+            own = None if layer.x_scale is None else float32_bits(layer.x_scale)
+            scales = [row.x_scale if own is None else own for row in rows]
             scale = Scale.of(np.array(scales, dtype=np.uint32))
         bits = np.zeros((len(rows), layer.n), dtype=rows[0].data.dtype)
         present = np.empty(bits.shape, dtype=np.bool_)

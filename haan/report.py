@@ -15,11 +15,11 @@ from .config import Configuration
 from .estimate import interval
 from .flags import RowFlag
 from .formats import FP16
-from .golden import Reference, lsb_error, reference, ulp_error
+from .golden import Reference, lsb_error, ulp_error
 from .layer import LayerSettings
 from .sim import ParameterVector, Row, RowResult, SimulationResult, Simulator, simulate
 from .sim.verdict import Verdict, compare
-from .tensors import Tensors
+from .tensors import Rows, Tensors, exact_rows
 
 PARAMETERS: tuple[Literal["gamma", "beta"], ...] = ("gamma", "beta")
 
@@ -81,7 +81,7 @@ class Outcome:
     """A report, and what the hardware gave."""
 
     report: Report
-    y: NDArray[np.float16] | NDArray[np.int8]
+    y: Rows
     """(rows, N)"""
     cycles: NDArray[np.int64]
     """(rows,), from the first input beat to each row's last output beat."""
@@ -134,12 +134,10 @@ def judge(
 ) -> Outcome:
     """Compares what the hardware gave for the rows of `tensors`, in order, with float64."""
     settings = tensors.settings
-    options = settings.model_dump(include={"mode", "eps", "n_sub", "first", "stride", "y_scale"})
-    options |= {"one_plus_gamma": tensors.one_plus_gamma, "x_scale": tensors.x_scale}
-    x = np.where(np.isfinite(tensors.x), tensors.x, tensors.x.dtype.type(0))
     flags = np.array([row.flags for row in result.rows], np.uint16)
-    with np.errstate(invalid="ignore"):  # Infinite parameters: their elements are NaN in y.
-        exact = reference(x, tensors.gamma, tensors.beta, **options)
+    exact = exact_rows(
+        tensors.x, tensors.x_scale, tensors.gamma, tensors.beta, tensors.one_plus_gamma, settings
+    )
     y = row_outputs(settings, result.rows)
     errors = result_errors(tensors.x, y, exact, flags)
     largest = float(errors.max()) if errors.size else None
@@ -181,9 +179,7 @@ def row_numbers(results: Sequence[RowResult]) -> dict[str, NDArray[np.float32]]:
     }
 
 
-def row_outputs(
-    settings: LayerSettings, results: Sequence[RowResult]
-) -> NDArray[np.float16] | NDArray[np.int8]:
+def row_outputs(settings: LayerSettings, results: Sequence[RowResult]) -> Rows:
     """(rows, N)"""
     if settings.int8_output:
         return np.array([row.bits for row in results]).view(np.int8)
@@ -194,8 +190,8 @@ def row_outputs(
 
 
 def result_errors(
-    x: NDArray[np.float16] | NDArray[np.int8],
-    y: NDArray[np.float16] | NDArray[np.int8],
+    x: Rows,
+    y: Rows,
     exact: Reference,
     flags: NDArray[np.uint16],
 ) -> NDArray[np.float64]:

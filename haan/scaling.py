@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Scales of INT8 rows: that of the output is put into gamma and beta, by software; numbers become INT8 rows."""
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,7 @@ from .formats import INT8
 from .numerics import INTEGER_PARAMETER_FRACTION, INTEGER_PARAMETER_LIMIT
 
 Array = NDArray[Any]
+Parameter = Literal["gamma", "beta"]
 
 _LIMIT = INTEGER_PARAMETER_LIMIT << INTEGER_PARAMETER_FRACTION
 
@@ -39,6 +40,27 @@ def divided(
         _divided("gamma", factor, y_scale, configuration),
         None if beta is None else _divided("beta", np.asarray(beta), y_scale, configuration),
     )
+
+
+def written(
+    gamma: Array | None,
+    beta: Array | None,
+    n: int,
+    y_scale: float | None,
+    configuration: Configuration,
+    one_plus_gamma: bool,
+) -> dict[Parameter, tuple[Array, bool]]:
+    """What is written to a slot, and whether it is an offset from one; y_scale: of INT8 results (`divided`), None: results are FP16."""
+    vectors, offset = (gamma, beta), one_plus_gamma
+    if y_scale is not None:
+        vectors = divided(gamma, beta, n, y_scale, configuration, one_plus_gamma)
+        offset = False
+    found: dict[Parameter, tuple[Array, bool]] = {}
+    if vectors[0] is not None:
+        found["gamma"] = vectors[0], offset
+    if vectors[1] is not None:
+        found["beta"] = vectors[1], False
+    return found
 
 
 def _divided(name: str, values: Array, y_scale: float, configuration: Configuration) -> Array:
@@ -72,9 +94,11 @@ def quantized(
     x : (rows, N), finite numbers of any floating type
     """
     numbers = np.asarray(x, dtype=np.float64)
-    largest = np.abs(numbers).max(axis=1)
-    scale = np.where(largest, np.maximum(largest / INT8.largest, 2.0**-126), 1).astype(np.float32)
-    if x_scale is not None:
+    if x_scale is None:
+        largest = np.abs(numbers).max(axis=1)
+        least = np.maximum(largest / INT8.largest, 2.0**-126)
+        scale = np.where(largest, least, 1).astype(np.float32)
+    else:
         scale = np.full(len(numbers), x_scale, np.float32)
     elements = np.rint(numbers / scale[:, None].astype(np.float64))
     return np.clip(elements, -128, 127).astype(np.int8), scale

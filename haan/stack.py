@@ -6,7 +6,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,19 +13,8 @@ from numpy.typing import NDArray
 from .config import Configuration, ConfigurationError
 from .layer import LayerSettings
 from .layers import LayerTable
-from .scaling import divided, quantized
-from .tensors import (
-    Array,
-    finite_array,
-    load,
-    parameter_array,
-    require_rows,
-    rows_array,
-    scalar,
-    scale_array,
-)
-
-Rows = NDArray[np.float16] | NDArray[np.int8]
+from .scaling import Parameter, written
+from .tensors import Array, Rows, integer_rows, load, parameter_array, rows_array, scalar
 
 KINDS = ("x", "x_scale", "gamma", "beta")
 ALLOWED = (
@@ -52,8 +40,8 @@ class Stack:
     """gamma is an offset from one."""
     tokens: NDArray[np.int64]
     """(rows,), the token slot of each row."""
-    written: Mapping[tuple[Literal["gamma", "beta"], int], tuple[Array, bool]]
-    """Which, slot -> what is written to the hardware, and whether it is an offset from one."""
+    written: Mapping[int, Mapping[Parameter, tuple[Array, bool]]]
+    """Slot -> what is written to it, and whether it is an offset from one."""
 
     @classmethod
     def read(cls, path: Path, table: LayerTable, configuration: Configuration) -> "Stack":
@@ -93,8 +81,14 @@ class Stack:
         if one_plus_gamma and not gamma:
             raise ConfigurationError("one_plus_gamma = true needs a gamma, but no layer has one")
         tokens = _tokens(tokens, count, configuration.what.token_slots)
-        written = _written(gamma, beta, one_plus_gamma, scales, configuration)
-        return cls(table, x, x_scale, gamma, beta, one_plus_gamma, tokens, written)
+        sizes = {slot: len(vector) for slot, vector in sorted((beta | gamma).items())}
+        vectors = {
+            slot: written(
+                gamma.get(slot), beta.get(slot), n, scales.get(slot), configuration, one_plus_gamma
+            )
+            for slot, n in sizes.items()
+        }
+        return cls(table, x, x_scale, gamma, beta, one_plus_gamma, tokens, vectors)
 
 
 def uses(settings: LayerSettings, kind: str) -> bool:
@@ -171,24 +165,13 @@ def _rows(
 def _layer_rows(
     layer: int, x: Array, x_scale: Array | None, settings: LayerSettings
 ) -> tuple[Rows, NDArray[np.float32]]:
-    name, scale = f"x.{layer}", f"x_scale.{layer}"
     if not settings.int8_input:
-        rows = rows_array(name, x)
+        rows = rows_array(f"x.{layer}", x)
         return rows, np.ones(len(rows), np.float32)
-    if x.dtype == np.int8:
-        require_rows(name, x)
-        if settings.x_scale is not None:
-            x_scale = np.array(settings.x_scale)
-        if x_scale is None:
-            raise ConfigurationError(
-                f"{name} is int8, so {scale}, a number or one for each row, is needed, but missing"
-            )
-        return x.view(np.int8), scale_array(scale, x_scale, len(x))
-    if x_scale is not None:
-        raise ConfigurationError(
-            f"{scale} is given, but {name} is {x.dtype}: only INT8 elements have a scale"
-        )
-    return quantized(finite_array(name, x), settings.x_scale)
+    own = settings.x_scale
+    if own is not None and x.dtype == np.int8:
+        x_scale = np.array(own)
+    return integer_rows(x, x_scale, f".{layer}", own)
 
 
 def _divisors(table: LayerTable) -> dict[int, float]:
@@ -211,28 +194,6 @@ def _divisors(table: LayerTable) -> dict[int, float]:
         if mine is not None:
             found[slot] = mine
     return found
-
-
-def _written(
-    gamma: Mapping[int, Array],
-    beta: Mapping[int, Array],
-    one_plus_gamma: bool,
-    scales: Mapping[int, float],
-    configuration: Configuration,
-) -> dict[tuple[Literal["gamma", "beta"], int], tuple[Array, bool]]:
-    """Gamma and beta as the hardware is given them."""
-    written: dict[tuple[Literal["gamma", "beta"], int], tuple[Array, bool]] = {}
-    for slot in sorted(gamma.keys() | beta.keys()):
-        vectors, offset = (gamma.get(slot), beta.get(slot)), one_plus_gamma
-        if slot in scales:
-            n = len(gamma[slot])
-            vectors = divided(*vectors, n, scales[slot], configuration, one_plus_gamma)
-            offset = False
-        if vectors[0] is not None:
-            written["gamma", slot] = vectors[0], offset
-        if vectors[1] is not None:
-            written["beta", slot] = vectors[1], False
-    return written
 
 
 def _by_slot(

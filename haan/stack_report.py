@@ -18,14 +18,15 @@ from .config import Configuration
 from .estimate import multiplier_counts
 from .flags import RowFlag
 from .formats import FP32
-from .golden import Packet, Reference, passages, reference
+from .golden import Packet, Reference, passages
 from .layer import LayerSettings
 from .numerics import ISD_BITS
 from .products import Products
 from .report import flag_counts, result_errors, row_numbers, row_outputs
 from .sim import ParameterVector, Row, RowResult, Schedule, SimulationResult, Simulator, simulate
 from .sim.verdict import Verdict, compare, foreseen
-from .stack import Rows, Stack, uses
+from .stack import Stack, uses
+from .tensors import Rows, exact_rows
 
 
 @dataclass(frozen=True)
@@ -193,7 +194,8 @@ def measure_stack(
     """
     parameters = [
         ParameterVector(kind, vector, slot, offset)
-        for (kind, slot), (vector, offset) in stack.written.items()
+        for slot, vectors in stack.written.items()
+        for kind, (vector, offset) in vectors.items()
     ]
 
     def run(settings: Mapping[int, LayerSettings], waves: Path | None) -> _Run:
@@ -265,15 +267,12 @@ def judge_layer(stack: Stack, layer: int, results: Sequence[RowResult]) -> Layer
     """Compares what the hardware gave for the rows of a layer with float64."""
     settings, x = stack.table.settings[layer], stack.x[layer]
     y, flags, last = row_outputs(settings, results), _flags(results), _last(results)
-    options = settings.model_dump(include={"mode", "eps", "n_sub", "first", "stride", "y_scale"})
-    options["x_scale"] = stack.x_scale[layer]
     gamma, beta = (
         slots[settings.slot] if uses(settings, kind) else None
         for kind, slots in (("gamma", stack.gamma), ("beta", stack.beta))
     )
-    options["one_plus_gamma"] = stack.one_plus_gamma and gamma is not None
-    with np.errstate(invalid="ignore"):  # Infinite parameters: their elements are NaN in y.
-        exact = reference(np.where(np.isfinite(x), x, x.dtype.type(0)), gamma, beta, **options)
+    offset = stack.one_plus_gamma and gamma is not None
+    exact = exact_rows(x, stack.x_scale[layer], gamma, beta, offset, settings)
     predicts = flags & RowFlag.PREDICTED != 0
     mine = Reference(*(each[~predicts] for each in exact))
     errors = result_errors(x[~predicts], y[~predicts], mine, flags[~predicts])

@@ -18,12 +18,13 @@ from numpy.typing import NDArray
 
 from .config import Configuration, ConfigurationError
 from .formats import FP16, INT8
-from .golden import reference
+from .golden import Reference, reference
 from .layer import LayerSettings
-from .scaling import divided, quantized, result_scale
+from .scaling import Parameter, quantized, result_scale, written
 from .tools import tool
 
 Array = NDArray[Any]
+Rows = NDArray[np.float16] | NDArray[np.int8]
 
 SETTINGS = ("mode", "eps", "n_sub", "first", "stride", "cast_before_gamma")
 """Scalars that are layer settings as they are."""
@@ -44,7 +45,7 @@ KNOWN = (*ARRAYS, *SETTINGS, "one_plus_gamma", *FORMATS, *SCALES)
 class Tensors:
     """Rows to normalize, and what to do with them, checked against a configuration."""
 
-    x: NDArray[np.float16] | NDArray[np.int8]
+    x: Rows
     """(rows, N)"""
     x_scale: NDArray[np.float32]
     """(rows,), what the INT8 elements of each row are multiplied by; 1 for FP16."""
@@ -55,7 +56,7 @@ class Tensors:
     one_plus_gamma: bool
     """gamma is an offset from one."""
     settings: LayerSettings
-    written: dict[str, tuple[Array, bool]]
+    written: dict[Parameter, tuple[Array, bool]]
     """"gamma" or "beta" -> what is written to the hardware, and whether it is an offset from one."""
 
     @classmethod
@@ -89,17 +90,10 @@ class Tensors:
         if "x" not in arrays:
             there = ", ".join(arrays) or "none"
             raise ConfigurationError(f"array x (rows, N) is missing; arrays in the file: {there}")
-        x, own_scale = _elements(arrays, configuration)
-        rows, n = x.shape
+        x, x_scale = _elements(arrays, configuration)
+        n = x.shape[1]
         given = {name: scalar(name, arrays[name]) for name in SETTINGS if name in arrays}
         given |= _formats(arrays, configuration)
-        x_scale = np.ones(rows, np.float32) if own_scale is None else own_scale
-        if "x_scale" in arrays:
-            if arrays["x"].dtype != np.int8:
-                raise ConfigurationError(
-                    f"x_scale is given, but x is {arrays['x'].dtype}: only INT8 elements have a scale"
-                )
-            x_scale = scale_array("x_scale", arrays["x_scale"], rows)
         if "x_scale" in arrays and not arrays["x_scale"].ndim and x_scale[0]:
             given["x_scale"] = float(x_scale[0])
         n_sub = given.get("n_sub", what.n_sub)
@@ -133,42 +127,72 @@ class Tensors:
         if integers and "y_scale" not in given:
             y_scale = _fitting_scale(x, x_scale, gamma, beta, one_plus_gamma, settings)
             settings = settings.model_copy(update={"y_scale": y_scale})
-        vectors, offset = (gamma, beta), one_plus_gamma
-        if integers:
-            vectors = divided(gamma, beta, n, settings.y_scale, configuration, one_plus_gamma)
-            offset = False
-        written = {
-            name: (vector, offset and name == "gamma")
-            for name, vector in zip(("gamma", "beta"), vectors, strict=True)
-            if vector is not None
-        }
-        return cls(x, x_scale, gamma, beta, one_plus_gamma, settings, written)
+        divisor = settings.y_scale if integers else None
+        vectors = written(gamma, beta, n, divisor, configuration, one_plus_gamma)
+        return cls(x, x_scale, gamma, beta, one_plus_gamma, settings, vectors)
+
+
+def exact_rows(
+    x: Rows,
+    x_scale: NDArray[np.float32],
+    gamma: Array | None,
+    beta: Array | None,
+    one_plus_gamma: bool,
+    settings: LayerSettings,
+) -> Reference:
+    """Rows in float64, divided by y_scale; elements that aren't finite count as 0."""
+    options = settings.model_dump(include={"mode", "eps", "n_sub", "first", "stride", "y_scale"})
+    options |= {"x_scale": x_scale, "one_plus_gamma": one_plus_gamma}
+    finite = np.where(np.isfinite(x), x, x.dtype.type(0))
+    with np.errstate(invalid="ignore"):  # Infinite parameters: their elements are NaN.
+        return reference(finite, gamma, beta, **options)
+
+
+def integer_rows(
+    x: Array, x_scale: Array | None, layer: str = "", own: float | None = None
+) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
+    """INT8 rows (rows, N), and what the elements of each are multiplied by: int8 ones with x_scale, or numbers, which become INT8 with `own`
+    or, if that is None, with a scale for each row (`haan.scaling.quantized`).
+
+    layer : what follows the names of the arrays in messages
+    """
+    if x.dtype != np.int8:
+        _require_no_scale(x, x_scale, layer)
+        return quantized(_finite_array(f"x{layer}", x), own)
+    if x_scale is None:
+        raise ConfigurationError(
+            f"x{layer} is int8, so x_scale{layer}, a number or one for each row, is needed, but missing"
+        )
+    _require_rows(f"x{layer}", x)
+    return cast(NDArray[np.int8], x), _scale_array(f"x_scale{layer}", x_scale, len(x))
 
 
 def _elements(
     arrays: dict[str, Array], configuration: Configuration
-) -> tuple[NDArray[np.float16] | NDArray[np.int8], NDArray[np.float32] | None]:
-    """Rows in a format of the build; and, where that is INT8 alone and numbers became it, the scale of each."""
-    x = arrays["x"]
+) -> tuple[Rows, NDArray[np.float32]]:
+    """Rows in a format of the build; and what the elements of each are multiplied by, 1 for FP16."""
+    x, x_scale = arrays["x"], arrays.get("x_scale")
     formats = configuration.what.formats
-    if configuration.what.integer and x.dtype.kind == "f":
-        return quantized(finite_array("x", x))
-    if x.dtype != np.int8:
-        if x.dtype.kind in "iu" and INT8.name in formats:
-            raise ConfigurationError(f"x is {x.dtype}, but must be float16, float32 or int8")
-        return rows_array("x", x), None
-    if INT8.name not in formats:
+    if x.dtype == np.int8 and INT8.name not in formats:
         raise ConfigurationError(f"x is int8, but this build has formats = {list(formats)}")
-    if "x_scale" not in arrays:
+    if x.dtype == np.int8 or (configuration.what.integer and x.dtype.kind == "f"):
+        return integer_rows(x, x_scale)
+    if x.dtype.kind in "iu" and INT8.name in formats:
+        raise ConfigurationError(f"x is {x.dtype}, but must be float16, float32 or int8")
+    rows = rows_array("x", x)
+    _require_no_scale(x, x_scale)
+    return rows, np.ones(len(rows), np.float32)
+
+
+def _require_no_scale(x: Array, x_scale: Array | None, layer: str = "") -> None:
+    if x_scale is not None:
         raise ConfigurationError(
-            "x is int8, so x_scale, a number or one for each row, is needed, but missing"
+            f"x_scale{layer} is given, but x{layer} is {x.dtype}: only INT8 elements have a scale"
         )
-    require_rows("x", x)
-    return cast(NDArray[np.int8], x), None
 
 
 def _fitting_scale(
-    x: Array,
+    x: Rows,
     x_scale: NDArray[np.float32],
     gamma: Array | None,
     beta: Array | None,
@@ -176,9 +200,7 @@ def _fitting_scale(
     settings: LayerSettings,
 ) -> float:
     """A scale for all results."""
-    options = settings.model_dump(include={"mode", "eps", "n_sub", "first", "stride"})
-    with np.errstate(invalid="ignore"):  # Infinite parameters: their elements are NaN.
-        y = reference(x, gamma, beta, x_scale=x_scale, one_plus_gamma=one_plus_gamma, **options).y
+    y = exact_rows(x, x_scale, gamma, beta, one_plus_gamma, settings).y
     factor = gamma + 1 if gamma is not None and one_plus_gamma else gamma
     return result_scale(y, factor, beta)
 
@@ -207,7 +229,7 @@ def _formats(arrays: dict[str, Array], configuration: Configuration) -> dict[str
     return found
 
 
-def scale_array(name: str, given: Array, rows: int) -> NDArray[np.float32]:
+def _scale_array(name: str, given: Array, rows: int) -> NDArray[np.float32]:
     """What INT8 elements are multiplied by, for each row (rows,); ConfigurationError if it is no number, and no (rows,), that may be."""
     if given.shape not in ((), (rows,)):
         raise ConfigurationError(
@@ -308,7 +330,7 @@ def scalar(name: str, array: Array) -> Any:
 
 def rows_array(name: str, x: Array) -> NDArray[np.float16]:
     """Rows as FP16; ConfigurationError if they are no (rows, N) of FP16 values."""
-    require_rows(name, x)
+    _require_rows(name, x)
     _require_float(name, x)
     half = _half(x)
     where = _differs(x, half)
@@ -319,9 +341,9 @@ def rows_array(name: str, x: Array) -> NDArray[np.float16]:
     return half
 
 
-def finite_array(name: str, x: Array) -> Array:
+def _finite_array(name: str, x: Array) -> Array:
     """Rows that can become INT8; ConfigurationError if they are no (rows, N) of finite numbers."""
-    require_rows(name, x)
+    _require_rows(name, x)
     _require_float(name, x)
     wrong = np.argwhere(~np.isfinite(x))
     if len(wrong):
@@ -332,7 +354,7 @@ def finite_array(name: str, x: Array) -> Array:
     return x
 
 
-def require_rows(name: str, x: Array) -> None:
+def _require_rows(name: str, x: Array) -> None:
     """ConfigurationError if an array is no (rows, N)."""
     if x.ndim != 2 or not x.size:
         raise ConfigurationError(
