@@ -21,6 +21,7 @@ from ..latency import (
     buffer_depth,
     feeds_wait,
     normalization_latency,
+    order_depth,
     output_depth,
     prediction_delay,
     statistics_latency,
@@ -191,8 +192,8 @@ class _Core:
         self.to_isd = statistics_latency(configuration) + RowTimes(configuration).isd
         self.through_lanes = normalization_latency(configuration)
         self.late = prediction_delay(configuration)
-        inside = buffer_depth(configuration) - 2
-        self.buffered, self.ordered = _Level(inside, 2, 1), _Level(inside, 2, 1)
+        self.buffered = _Level(buffer_depth(configuration) - 2, 2, 1)
+        self.ordered = _Level(order_depth(configuration) - 2, 2, 1)
         self.sent = _Level(output_depth(configuration) - 2, 2, 2)
         self.told = _Level(STATISTICS_STREAM_DEPTH - 2, 2, 2)
         self.feeds, self.results, self.statistics = _Queue(), _Queue(), _Queue()

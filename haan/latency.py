@@ -304,10 +304,30 @@ def skipped_latency(configuration: Configuration) -> int:
     return known + normalization_latency(configuration) + QUEUE_LATENCY
 
 
-def buffer_depth(configuration: Configuration) -> int:
-    """Beats of the row buffer, and rows of the queues beside it: enough for the longest rows without a bubble."""
+def _places(configuration: Configuration, row_beats: int) -> int:
+    """Beats that are between framing and the lanes when rows of this many follow each other, rounded up to a power of two."""
     chunks = configuration.how.p_n // configuration.how.p_d
-    return 1 << clog2(Numerics(configuration).row_beats + fill_latency(configuration) + chunks + 4)
+    return 1 << clog2(row_beats + fill_latency(configuration) + chunks + 4)
+
+
+def buffer_depth(configuration: Configuration) -> int:
+    """Beats of the row buffer: enough for the longest rows without a bubble."""
+    return _places(configuration, Numerics(configuration).row_beats)
+
+
+def row_depth(configuration: Configuration) -> int:
+    """Rows that may be between framing and the lanes, and places of all that is kept of each: enough for rows of one beat without a bubble."""
+    return _places(configuration, 1)
+
+
+OUTSIDE_MEMORY = 3
+"""Entries that have left a `late` queue's memory, but not the queue."""
+
+
+def order_depth(configuration: Configuration) -> int:
+    """Places of the queue of orders in memory. With those outside of it they are as many as rows may be inside: no other queue or store
+    can overflow."""
+    return row_depth(configuration) - OUTSIDE_MEMORY
 
 
 def output_depth(configuration: Configuration) -> int:

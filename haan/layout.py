@@ -15,7 +15,9 @@ from .latency import (
     buffer_depth,
     feeds_wait,
     isd_entries,
+    order_depth,
     output_depth,
+    row_depth,
 )
 from .layer import record_layout
 from .numerics import (
@@ -193,7 +195,7 @@ def bank_depth(configuration: Configuration) -> int:
 
 def row_number_bits(configuration: Configuration) -> int:
     """Numbers of rows: as many as every place between input and output can hold, and more."""
-    return clog2(2 * buffer_depth(configuration) + output_depth(configuration))
+    return clog2(2 * row_depth(configuration) + output_depth(configuration))
 
 
 @dataclass(frozen=True)
@@ -216,40 +218,41 @@ class Memory:
 def memories(configuration: Configuration) -> list[Memory]:
     """The memories of a build, control plane included. Tables of constants and registers are none."""
     what, p_n = configuration.what, configuration.how.p_n
-    inside, out = buffer_depth(configuration), output_depth(configuration)
+    rows, out = row_depth(configuration), output_depth(configuration)
+    beats = buffer_depth(configuration)
     beat = what.element.width * p_n
     stored = stored_bits(what) * p_n
 
     def size(fields: Fields) -> int:
         return sum(fields.values())
 
-    found = [Memory("row buffer", stored, inside)]
+    found = [Memory("row buffer", stored, beats)]
     if feeds_wait(configuration):
-        found.append(Memory("feed queue", size(feed_beat(configuration)), inside))
+        found.append(Memory("feed queue", size(feed_beat(configuration)), beats))
     found += [
-        Memory("settings queue", size(statistics_settings(configuration)), inside),
-        Memory("order queue", size(order(configuration)), inside),
-        Memory("end queue", COMMON_BITS, inside),
-        Memory("window queue", size(window(configuration)), inside),
-        Memory("ISD store", size(scale(configuration)), inside),
+        Memory("settings queue", size(statistics_settings(configuration)), rows),
+        Memory("order queue", size(order(configuration)), order_depth(configuration)),
+        Memory("end queue", COMMON_BITS, rows),
+        Memory("window queue", size(window(configuration)), rows),
+        Memory("ISD store", size(scale(configuration)), rows),
     ]
     if what.layernorm:
         numerics = Numerics(configuration)
         width = numerics.integer_mean_bits if what.integer else numerics.window
-        found.append(Memory("mean store", width, inside))
+        found.append(Memory("mean store", width, rows))
     if what.statistics_stream:
-        found.append(Memory("statistics store", size(NUMBERS), inside))
+        found.append(Memory("statistics store", size(NUMBERS), rows))
         if what.skipping:
-            found.append(Memory("predicted ISD store", FP32.width, 2 * inside))
+            found.append(Memory("predicted ISD store", FP32.width, 2 * rows))
         entry = size(NUMBERS) + what.id_bits + what.token_bits
         found.append(Memory("statistics queue", entry, STATISTICS_STREAM_DEPTH))
     if what.skipping:
         found += [
             Memory("ISD memory", size(kept_isd(configuration)), isd_entries(what)),
             Memory("anchors found", size(kept_isd(configuration)) + 2, 4, immediate=True),
-            Memory("mark queue", size(mark(configuration)), inside),
-            Memory("choice queue", size(CHOICE), inside),
-            Memory("prediction store", size(PREDICTION), 2 * inside),
+            Memory("mark queue", size(mark(configuration)), rows),
+            Memory("choice queue", size(CHOICE), rows),
+            Memory("prediction store", size(PREDICTION), 2 * rows),
         ]
     found.append(Memory("result queue", beat + 1, out))
     found.append(Memory("meta queue", size(meta(configuration)), out))

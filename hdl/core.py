@@ -15,8 +15,10 @@ from ..latency import (
     STORE_LATENCY,
     RowTimes,
     buffer_depth,
+    order_depth,
     output_depth,
     prediction_delay,
+    row_depth,
     window_push_time,
 )
 from ..layer import record_layout
@@ -102,12 +104,14 @@ class Core(wiring.Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         configuration = self.configuration
-        depth = buffer_depth(configuration)
+        depth = row_depth(configuration)
         m.submodules.framer = framer = Framer(configuration)
         m.submodules.statistics = statistics = StatisticsUnit(configuration)
         m.submodules.row = row = RowUnit(configuration)
         m.submodules.normalization = normalization = NormalizationUnit(configuration)
-        m.submodules.buffer = buffer = RowBuffer(stored_bits(self.what) * self.how.p_n, depth)
+        m.submodules.buffer = buffer = RowBuffer(
+            stored_bits(self.what) * self.how.p_n, buffer_depth(configuration)
+        )
         self._take(m, framer)
         m.d.comb += [
             buffer.w_valid.eq(framer.beat_valid),
@@ -269,7 +273,9 @@ class Core(wiring.Component):
     ) -> Signal:
         """What the normalization unit needs of a row from its beginning and from its end."""
         layout = order_layout(self.configuration)
-        m.submodules.orders = orders = Queue(layout.size, depth, late=True)
+        m.submodules.orders = orders = Queue(
+            layout.size, order_depth(self.configuration), late=True
+        )
         m.submodules.ends = ends = Queue(COMMON_BITS, depth, late=True)
         order = Signal(layout)
         settings = framer.settings

@@ -15,9 +15,9 @@ from ..formats import FP16
 from ..latency import (
     BUFFER_LATENCY,
     STORE_LATENCY,
-    buffer_depth,
     normalization_latency,
     operand_time,
+    row_depth,
 )
 from ..numerics import SCALE_EXPONENT_BITS, Numerics, clog2
 from .emit import Shared
@@ -81,7 +81,7 @@ class NormalizationUnit(wiring.Component):
         self.what, self.how = configuration.what, configuration.how
         self.numerics = Numerics(configuration)
         what, p_n = self.what, self.how.p_n
-        row_bits = clog2(buffer_depth(configuration))
+        row_bits = clog2(row_depth(configuration))
         members: dict[str, wiring.Member] = {
             "order_valid": In(1),
             "order": In(order_layout(configuration)),
@@ -252,7 +252,7 @@ class NormalizationUnit(wiring.Component):
 
     def _operands(self, m: Module, p: Pipe, beat: Signal) -> dict[str, Any]:
         """The lanes' operands, each at the time at which the lanes use it: constants of the row, and parameters of the beat."""
-        row = Signal(clog2(buffer_depth(self.configuration)))
+        row = Signal(clog2(row_depth(self.configuration)))
         with m.If(self.window_ready):
             m.d.sync += row.eq(row + 1)
         m.d.comb += [

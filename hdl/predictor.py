@@ -12,7 +12,7 @@ from amaranth.lib.wiring import In, Out
 from .. import layout
 from ..config import Configuration
 from ..formats import FP32
-from ..latency import CHOICE_LATENCY, buffer_depth, isd_entries, prediction_delay
+from ..latency import CHOICE_LATENCY, isd_entries, prediction_delay, row_depth
 from ..layout import row_number_bits
 from ..numerics import (
     EXPONENT_BITS,
@@ -76,7 +76,7 @@ class IsdPredictor(wiring.Component):
     def __init__(self, configuration: Configuration) -> None:
         self.configuration = configuration
         self.what = what = configuration.what
-        self.depth = buffer_depth(configuration)
+        self.depth = row_depth(configuration)
         settings = struct(layout.row_settings(configuration))
         super().__init__(
             {

@@ -13,7 +13,7 @@ from ..latency import (
     STATISTICS_STREAM_DEPTH,
     STATISTICS_STREAM_LATENCY,
     STORE_LATENCY,
-    buffer_depth,
+    row_depth,
 )
 from ..numerics import ISD_BITS, VARIANCE_BITS, clog2
 from .arithmetic import leading_zeros, named, product, top_bits, wide_add
@@ -102,7 +102,7 @@ class StatisticsStream(wiring.Component):
 
     def __init__(self, configuration: Configuration) -> None:
         self.what = what = configuration.what
-        self.depth = depth = buffer_depth(configuration)
+        self.depth = depth = row_depth(configuration)
         super().__init__(
             {
                 "w_valid": In(1),
