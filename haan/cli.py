@@ -24,6 +24,7 @@ from .config import Configuration, ConfigurationError, presets
 from .fusesoc import CORE, TOP, VERILOG, core_file, core_name
 from .layer import LayerSettings
 from .layers import LayersFile, LayerTable
+from .link import BAUD
 from .stack import Stack
 from .tensors import Tensors, write
 from .tools import require_simulator
@@ -61,6 +62,7 @@ Preset = Annotated[
 Layers = Annotated[
     Path | None, typer.Option("--layers", metavar="LAYERS.toml", help="Settings of all layers.")
 ]
+Baud = Annotated[int, typer.Option(help="Rate of the serial line.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, on stdout.")]
 
 
@@ -218,6 +220,97 @@ def simulate(
     else:
         Console().print(*found.as_tables())
     if not (found.bit_exact and found.cycle_exact):
+        raise typer.Exit(1)
+
+
+@app.command("build")
+def build_(
+    board: Annotated[str, typer.Option(metavar="NAME", help="Board to build for.")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="DIR", help="Folder; made if missing.")
+    ],
+    config: Config = None,
+    preset: Preset = None,
+    mhz: Annotated[float, typer.Option(help="Clock; the PLL comes as near as it can.")] = 100.0,
+    baud: Baud = BAUD,
+    seed: Annotated[int, typer.Option(help="Seed of the placement.")] = 1,
+    json_: Json = False,
+) -> None:
+    """Makes a bitstream for a board, DIR/haan_board.bit, with Yosys and nextpnr: the accelerator behind a serial line.
+
+    Exit status 1 where the routed design is slower than its clock.
+
+    Example: `haan build --preset ulx3s --board ulx3s-85f -o build/ulx3s`
+    """
+    configuration = _configuration(config, preset)
+    from . import boards, build
+    from .synthesis import SynthesisError
+
+    chosen = boards.board(board)
+    _make_folder(output)
+    try:
+        with _progress() as step:
+            result = build.build(
+                configuration, chosen, output, mhz=mhz, baud=baud, seed=seed, step=step
+            )
+    except SynthesisError as error:
+        raise typer.Exit(_refuse(str(error), 1)) from None
+    if json_:
+        _print_json(result.to_dict())
+    else:
+        Console().print(result.as_table())
+        print(f"{result.bitstream}: for {chosen.name}, serial line at {baud:,} baud")
+    if not result.good:
+        _say(
+            f"error: {result.achieved_mhz:.1f} MHz is slower than the clock of {result.wanted_mhz:g} MHz; "
+            f"try another --seed, or --mhz {int(result.achieved_mhz)}"
+        )
+        raise typer.Exit(1)
+
+
+@app.command("run")
+def run_(
+    port: Annotated[
+        str, typer.Option(metavar="PORT", help='A serial port, for example /dev/ttyUSB0; or "sim".')
+    ],
+    input_: Annotated[
+        Path,
+        typer.Option("--input", metavar="X.npz", help="As for `haan simulate`, without --layers."),
+    ],
+    config: Config = None,
+    preset: Preset = None,
+    baud: Baud = BAUD,
+    output: Annotated[
+        Path | None, typer.Option("--output", metavar="Y.npz", help="Where to write y and flags.")
+    ] = None,
+    json_: Json = False,
+) -> None:
+    """Sends rows through an accelerator behind a serial line, on a board or simulated with the line, bit by bit.
+
+    Exit status 1 where the hardware doesn't answer, or not exactly what the golden model says.
+
+    Example: `haan run --preset ulx3s --port /dev/ttyUSB0 --input rows.npz`
+    """
+    configuration = _configuration(config, preset)
+    tensors = Tensors.read(input_, configuration)
+    if output is not None:
+        _require_writable(output)
+    if port == "sim":
+        require_simulator("verilator")
+    from . import driver, run
+
+    try:
+        with _progress() as step:
+            found, rows = run.run(configuration, tensors, port, baud, step)
+    except driver.LinkError as error:
+        raise typer.Exit(_refuse(str(error), 1)) from None
+    if output is not None:
+        write(output, y=rows.y, flags=rows.flags)
+    if json_:
+        _print_json(found.to_dict())
+    else:
+        Console().print(found.as_table())
+    if not found.bit_exact:
         raise typer.Exit(1)
 
 

