@@ -315,6 +315,8 @@ def run(
                 test_dir=folder,
                 results_xml=str(folder / "results.xml"),
                 plusargs=[f"+job={job_file}", f"+dumpfile_path={recorded}", *_VERILATOR_PLUSARGS],
+                # Benches raise exceptions of their own; loading pytest takes longer than a short simulation.
+                extra_env={"COCOTB_REWRITE_ASSERTION_FILES": ""},
                 waves=waves is not None,
                 log_file=log,
             )

@@ -104,7 +104,7 @@ def test_rows_through_the_line():
     assert got.y.tobytes() == expected.y.tobytes() and not got.flags.any()
     assert single.y.tolist() == [[1], [-1], [0]]
     assert np.isnan(bad.y).all() and bad.flags == [RowFlag.NONFINITE]
-    assert faults["NONFINITE"] == 1 and sum(faults.values()) == 1
+    assert faults["NONFINITE"] == 1
     assert repeated == 0
 
 
@@ -113,12 +113,15 @@ def test_integer_rows_through_the_line(kind):
     build = TINY.with_(formats=["int8"] if kind == "int8" else ["fp16", "int8"], p_n=8, p_d=8)
     x = np.random.default_rng(2).integers(-128, 128, (3, 19)).astype(np.int8)
     settings = LayerSettings(
-        mode="rmsnorm", n=19, input_format="int8", output_format="int8", y_scale=0.02, affine="none"
+        mode="rmsnorm",
+        n=19,
+        input_format="int8",
+        output_format="int8",
+        y_scale=0.02,
+        affine="gamma",
     )
     with open_sim(build) as accelerator:
-        accelerator.load_layer(
-            0, settings.model_copy(update={"affine": "gamma"}), gamma=np.full(19, 50, np.float16)
-        )
+        accelerator.load_layer(0, settings, gamma=np.full(19, 50, np.float16))
         got = accelerator.normalize(x, 0, x_scale=[0.5, 0.25, 3.0])
     expected = golden.normalize(
         x,
