@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The HAAN developers
 # SPDX-License-Identifier: Apache-2.0
-"""Boards with an ECP5 and a serial line to a host. Chips and pins are those of amaranth-boards."""
+"""Boards with a serial line to a host: those with an ECP5, whose chips and pins are those of amaranth-boards, and Alveo cards (`alveo`)."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import Any
 
 from ..config import ConfigurationError
+from .alveo import ALVEO, Alveo
 
 _DEVICES = {"LFE5U": "", "LFE5UM": "um-", "LFE5UM5G": "um5g-"}
 _PACKAGES = {"BG": "CABGA", "MG": "CSFBGA"}
@@ -115,11 +116,12 @@ _BOARDS = (
     Board("colorlight-5a-75b", "colorlight_5a75b_r7_0.Colorlight_5A75B_R70Platform"),
 )
 BOARDS = {board.name: board for board in _BOARDS}
-"""By name."""
+"""Those with an ECP5, by name."""
 
 
-def board(name: str) -> Board:
+def board(name: str) -> Board | Alveo:
     """The board of this name. ConfigurationError if there is none."""
-    if name not in BOARDS:
-        raise ConfigurationError(f"board = {name!r} is not known; there are: {', '.join(BOARDS)}")
-    return BOARDS[name]
+    known: dict[str, Board | Alveo] = {**BOARDS, **ALVEO}
+    if name not in known:
+        raise ConfigurationError(f"board = {name!r} is not known; there are: {', '.join(known)}")
+    return known[name]

@@ -236,31 +236,42 @@ def build_(
     seed: Annotated[int, typer.Option(help="Seed of the placement.")] = 1,
     json_: Json = False,
 ) -> None:
-    """Makes a bitstream for a board, DIR/haan_board.bit, with Yosys and nextpnr: the accelerator behind a serial line.
+    """Makes a bitstream for a board: the accelerator behind a serial line. With an ECP5 by Yosys and nextpnr, DIR/haan_board.bit. For an Alveo card a
+    project that Vivado builds without a click, DIR/build.tcl; it is built where Vivado is on the PATH.
 
     Exit status 1 where the routed design is slower than its clock.
 
     Example: `haan build --preset ulx3s --board ulx3s-85f -o build/ulx3s`
     """
     configuration = _configuration(config, preset)
-    from . import boards, build
+    from . import boards, build, vivado
     from .synthesis import SynthesisError
 
     chosen = boards.board(board)
     _make_folder(output)
+    options: dict[str, Any] = {"mhz": mhz, "baud": baud}
+    result: build.Result | vivado.Result
     try:
         with _progress() as step:
-            result = build.build(
-                configuration, chosen, output, mhz=mhz, baud=baud, seed=seed, step=step
-            )
+            if isinstance(chosen, boards.Board):
+                result = build.build(configuration, chosen, output, seed=seed, step=step, **options)
+            else:
+                result = vivado.build(configuration, chosen, output, step=step, **options)
     except SynthesisError as error:
         raise typer.Exit(_refuse(str(error), 1)) from None
     if json_:
         _print_json(result.to_dict())
     else:
         Console().print(result.as_table())
-        print(f"{result.bitstream}: for {chosen.name}, serial line at {baud:,} baud")
-    if not result.good:
+        if result.bitstream is not None:
+            print(f"{result.bitstream}: for {chosen.name}, serial line at {baud:,} baud")
+    if isinstance(result, vivado.Result):
+        if result.bitstream is None:
+            _say(
+                f"Vivado is not on the PATH. The project is complete; this builds it: "
+                f"cd {output} && {' '.join(vivado.COMMAND)}"
+            )
+    elif not result.good:
         _say(
             f"error: {result.achieved_mhz:.1f} MHz is slower than the clock of {result.wanted_mhz:g} MHz; "
             f"try another --seed, or --mhz {int(result.achieved_mhz)}"

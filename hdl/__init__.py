@@ -8,6 +8,7 @@ from typing import Literal
 from amaranth.lib import wiring
 
 from ..config import Configuration
+from .alveo import AlveoTop, Mmcm
 from .axi import HaanAxi, axi_ports
 from .board import BoardTop, Pll
 from .control import Records
@@ -61,6 +62,15 @@ def generate_board(
     """Verilog of the top of an ECP5 board, module `haan_board`; arguments as for `hdl.board.BoardTop`."""
     check_link(configuration, pll.hz, baud)
     return emit(BoardTop(configuration, pll, baud, led=led, high=high), BoardTop.MODULE)
+
+
+def generate_alveo(
+    configuration: Configuration, mmcm: Mmcm, baud: int, *, reset: bool, cattrip: bool
+) -> str:
+    """Verilog of the top of an Alveo card, module `haan_alveo`; arguments as for `hdl.alveo.AlveoTop`."""
+    check_link(configuration, mmcm.hz, baud)
+    top = AlveoTop(configuration, mmcm, baud, reset=reset, cattrip=cattrip)
+    return emit(top, AlveoTop.MODULE)
 
 
 def generate_unit(configuration: Configuration, unit: str) -> str:
