@@ -6,7 +6,7 @@ BIN := .venv/bin
 DEMO := build/demo
 # For `make test` and `make test-full`, for example PYTEST_OPTIONS=--require-tools
 PYTEST_OPTIONS ?=
-PYTEST := $(BIN)/python -m pytest -n 2 $(PYTEST_OPTIONS)
+PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal $(PYTEST_OPTIONS)
 
 .PHONY: help setup demo test test-full lint synth clean
 

@@ -296,8 +296,10 @@ class HostLink(wiring.Component):
             with m.If(frame.o_valid):
                 m.d.sync += words.eq(frame.o_data)
                 m.next = "SKIP"
-                with m.If(frame.o_last & (frame.o_data != 0)):
-                    m.next = "READ_KIND"
+                with m.If(frame.o_last):
+                    m.next = "KIND"
+                    with m.If(frame.o_data != 0):
+                        m.next = "READ_KIND"
         with m.State("READ_KIND"), m.If(self._say(m, kind | ANSWER)):
             m.next = "READ_SEQUENCE"
         with m.State("READ_SEQUENCE"), m.If(self._say(m, sequence)):

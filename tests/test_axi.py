@@ -233,7 +233,13 @@ def check_rows(build, stalls, simulator, count):
 
 
 @pytest.mark.parametrize("stalls", STALLS)
-@pytest.mark.parametrize("build", BUILDS.values(), ids=BUILDS)
+@pytest.mark.parametrize(
+    "build",
+    [
+        pytest.param(build, id=name, marks=[pytest.mark.slow] * (name in ("quarter", "fp32")))
+        for name, build in BUILDS.items()
+    ],
+)
 def test_rows(build, stalls):
     record, want = check_rows(build, stalls, "verilator", 120)
     seen = {flag for _, flags, _, _ in want for flag in RowFlag if flag in flags}

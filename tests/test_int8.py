@@ -329,7 +329,13 @@ NARROW = {
 
 
 @pytest.mark.parametrize("stalls", ["flowing", "random"])
-@pytest.mark.parametrize("build", NARROW.values(), ids=NARROW)
+@pytest.mark.parametrize(
+    "build",
+    [
+        pytest.param(build, id=name, marks=[pytest.mark.slow] * ("samples" not in name))
+        for name, build in NARROW.items()
+    ],
+)
 def test_a_narrow_bus(build, stalls):
     """Through the top, layers and parameters over AXI4-Lite."""
     random = np.random.default_rng(11)

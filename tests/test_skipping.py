@@ -194,10 +194,7 @@ def early(build: Configuration, rows: Sequence[Row], result: SimulationResult) -
 
 @pytest.mark.parametrize(
     "name",
-    [
-        pytest.param(name, marks=[pytest.mark.slow] * (name not in ("4x4", "narrow bus")))
-        for name in BUILDS
-    ],
+    [pytest.param(name, marks=[pytest.mark.slow] * (name != "narrow bus")) for name in BUILDS],
 )
 def test_values_depend_neither_on_the_build_nor_on_stalls(name):
     """All of them are those of one build without stalls, whether rows know their anchor when they come or wait for it."""

@@ -66,6 +66,8 @@ BUILDS = {
     },
 }
 
+QUICK = ("1x1", "8x2 subsampling, every 16", "4x1 every 20, short", "8x2 skipping")
+
 
 def any_settings(build: Configuration, random: np.random.Generator) -> LayerSettings:
     longest = build.what.max_n if random.random() < 0.5 else 2 * build.how.p_n
@@ -108,7 +110,7 @@ def any_rows(build: Configuration, count: int, random: np.random.Generator) -> l
 @pytest.mark.parametrize(
     "changes",
     [
-        pytest.param(changes, id=name, marks=[pytest.mark.slow] * name.endswith(" subsampling"))
+        pytest.param(changes, id=name, marks=[pytest.mark.slow] * (name not in QUICK))
         for name, changes in BUILDS.items()
     ],
 )

@@ -45,6 +45,7 @@ def digest(build: Configuration) -> str:
     return hashlib.sha256(generate(build).encode()).hexdigest()
 
 
+@pytest.mark.slow
 def test_the_same_bytes_with_subsampling() -> None:
     changes = {"p_n": 8, "p_d": 2, "subsampling": True}
     assert {digest_elsewhere("tiny", changes, seed) for seed in ("1", "2")} == {digest(SMALL)}
