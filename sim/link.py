@@ -6,6 +6,7 @@ import secrets
 import tempfile
 import threading
 from collections.abc import Callable
+from functools import lru_cache
 from multiprocessing.connection import Connection, Listener
 from pathlib import Path
 from typing import Any
@@ -21,10 +22,16 @@ Noise = Callable[[bytes], tuple[bytes, dict[int, int]]]
 """Bytes on their way -> those that arrive, and for places among them which of a byte's ten bits are wrong."""
 
 
+@lru_cache(maxsize=4)
+def _generated(configuration: Configuration) -> str:
+    return generate_uart(configuration, float(SimulatedPort.CLOCK_HZ), SimulatedPort.BAUD)
+
+
 def build_link(configuration: Configuration, simulator: Simulator = "verilator") -> Build:
     """`haan_uart` with the fastest line that its clock can do, ready to run."""
-    verilog = generate_uart(configuration, float(SimulatedPort.CLOCK_HZ), SimulatedPort.BAUD)
-    return runner.build(verilog, "haan_uart", ["clk", "rst", "rx", "tx", "good"], simulator)
+    return runner.build(
+        _generated(configuration), "haan_uart", ["clk", "rst", "rx", "tx", "good"], simulator
+    )
 
 
 class SimulatedPort:

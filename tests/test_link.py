@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The host link: frames, and the whole accelerator behind a serial line that is simulated bit by bit, worked by the driver that boards are."""
 
+import json
 import zlib
 from collections import deque
 
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from haan import golden
+from haan.cli import main
 from haan.config import Configuration, ConfigurationError
 from haan.driver import Accelerator, Link, LinkError
 from haan.flags import RowFlag
@@ -279,3 +281,39 @@ def test_what_the_driver_refuses(call, message):
 def test_no_such_port():
     with pytest.raises(ConfigurationError, match="/dev/none: can't be opened"):
         Accelerator.open("/dev/none", TINY)
+
+
+# The command
+
+
+def test_run(tmp_path, capsys):
+    x, gamma = rows(5, 21), rows(1, 21, 1)[0]
+    np.savez(tmp_path / "x.npz", x=x, gamma=gamma, mode="rmsnorm", eps=1e-6)
+    config = tmp_path / "link.toml"
+    config.write_text(
+        "schema = 1\n[what]\nmax_n = 64\nlayers = 4\nslots = 2\ntoken_slots = 4\n"
+        "[how]\np_d = 2\np_n = 4\nbus_bytes = 4\n"
+    )
+    arguments = ["run", str(config), "--port", "sim", "--input", str(tmp_path / "x.npz")]
+    assert main([*arguments, "--output", str(tmp_path / "y.npz"), "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["bit_exact"] and report["rows"] == 5 and report["repeated"] == 0
+    assert report["max_error"] <= 0.55
+    expected = golden.normalize(x, gamma, configuration=TINY, mode="rmsnorm", eps=1e-6)
+    with np.load(tmp_path / "y.npz") as written:
+        assert written["y"].tobytes() == expected.y.tobytes()
+        assert not written["flags"].any()
+
+
+@pytest.mark.parametrize(
+    ("port", "status", "message"),
+    [("/dev/none", 2, "/dev/none: can't be opened"), ("silent", 1, "no answer to READ")],
+)
+def test_run_without_an_answer(port, status, message, tmp_path, capsys, monkeypatch):
+    if port == "silent":
+        monkeypatch.setattr("haan.driver._serial", lambda where, baud: Silent([]))
+    np.savez(tmp_path / "x.npz", x=rows(1, 8))
+    arguments = ["run", "--preset", "tiny", "--port", port, "--input", str(tmp_path / "x.npz")]
+    assert main(arguments) == status
+    printed = capsys.readouterr()
+    assert message in printed.err and not printed.out and "Traceback" not in printed.err
