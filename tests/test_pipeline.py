@@ -16,7 +16,7 @@ INTEGER = "u280-int8-256x256"
 
 
 def test_all_presets_are_known():
-    assert {"tiny", "ecp5", "ecp5-16", *LARGE, INTEGER} == set(presets())
+    assert {"tiny", "ecp5", "ecp5-16", "ulx3s", *LARGE, INTEGER} == set(presets())
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ def test_all_presets_are_known():
     [
         "tiny",
         "ecp5",
-        *(pytest.param(name, marks=pytest.mark.slow) for name in ("ecp5-16", *LARGE)),
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("ecp5-16", "ulx3s", *LARGE)),
     ],
 )
 @pytest.mark.parametrize("mode", ["layernorm", "rmsnorm"])
