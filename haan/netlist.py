@@ -210,7 +210,9 @@ def arcs(cell: Cell, output: Pin) -> Iterator[Arc]:
         if not any("1" in cell.parameters.get(name, "0") for name in _MULTIPLIER_REGISTERS):
             yield from (Arc(pin, 0, 0) for pin in cell.inputs)
     elif not (
-        _REGISTERS.fullmatch(kind) or kind in _BLOCK_RAMS or kind in ("GND", "VCC", "$scopeinfo")
+        _REGISTERS.fullmatch(kind)
+        or kind in _BLOCK_RAMS
+        or kind in ("EHXPLLL", "GND", "VCC", "$scopeinfo")
     ):
         raise NetlistError(f"cell {cell.name} is of the unknown kind {kind}")
 
